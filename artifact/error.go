@@ -1,0 +1,204 @@
+package artifact
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+	"unicode/utf8"
+)
+
+// A Code names a kind of failure. The set is closed; what is finer is a reason.
+type Code string
+
+// The codes of an [Error].
+const (
+	CodeValidationFailed   Code = "validation_failed"
+	CodeVersionConflict    Code = "version_conflict"
+	CodeNotFound           Code = "not_found"
+	CodePermissionDenied   Code = "permission_denied"
+	CodeRateLimited        Code = "rate_limited"
+	CodeLifecycleViolation Code = "lifecycle_violation"
+	CodeLinkTargetMissing  Code = "link_target_missing"
+	CodeMutability         Code = "mutability_violation"
+	CodeUnavailable        Code = "unavailable"
+	CodeInternal           Code = "internal_error"
+)
+
+// Reasons that change what a caller does next, or the HTTP status.
+const (
+	ReasonInvalidJSON         = "invalid_json"
+	ReasonInvalidCursor       = "invalid_cursor"
+	ReasonIdempotencyConflict = "idempotency_conflict"
+	ReasonUnknownVerb         = "unknown_verb"
+	ReasonUnknownBase         = "unknown_base"
+	ReasonTooLarge            = "too_large"
+	ReasonUnauthenticated     = "unauthenticated"
+	ReasonExists              = "exists"
+	ReasonStaleBase           = "stale_base"
+	ReasonCursorExpired       = "cursor_expired"
+	ReasonCursorAhead         = "cursor_ahead"
+	ReasonCursorDiverged      = "cursor_diverged"
+	ReasonOutcomeUnknown      = "outcome_unknown"
+	ReasonBatchAborted        = "batch_aborted"
+)
+
+// An Error is every failure that a caller is told of. Its JSON form is the body
+// of an HTTP error and the structured content of a tool's error.
+type Error struct {
+	Code         Code
+	Reason       string         // finer than Code; in the JSON form details.reason
+	Message      string         // for people
+	Details      map[string]any // other members of details
+	Problems     []Problem      // all faults of a request, with CodeValidationFailed
+	Conflict     *Conflict      // with CodeVersionConflict of an artifact
+	RequestID    string         // stamped where the error leaves the process
+	Retryable    bool
+	RetryAfterMS int64 // zero: not known
+}
+
+// A Problem is one fault of a request: where, which rule, what was received.
+type Problem struct {
+	Path       string          `json:"path"` // JSON pointer into the request; "" is the whole
+	Constraint string          `json:"constraint"`
+	Message    string          `json:"message"`
+	Value      json.RawMessage `json:"value_received"` // null when absent or too large to repeat
+	Suggestion json.RawMessage `json:"suggestion"`     // a near value that would pass, or null
+}
+
+// A Conflict tells what an optimistic write lost to.
+type Conflict struct {
+	YourBase string           `json:"your_base,omitempty"`
+	Current  *ConflictVersion `json:"current,omitempty"`
+}
+
+// A ConflictVersion is the version that is current now.
+type ConflictVersion struct {
+	Ref       Ref             `json:"ref"`
+	Revision  int             `json:"revision"`
+	Title     string          `json:"title"`
+	State     string          `json:"state,omitempty"`
+	Content   json.RawMessage `json:"content,omitempty"`
+	ChangedBy Actor           `json:"changed_by"`
+	ChangedAt time.Time       `json:"changed_at"`
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	s := string(e.Code)
+	if e.Reason != "" {
+		s += " (" + e.Reason + ")"
+	}
+	if e.Message != "" {
+		s += ": " + e.Message
+	}
+	for i, p := range e.Problems {
+		if i == 3 {
+			s += " …"
+			break
+		}
+		s += "; " + p.Path + ": " + p.Message
+	}
+	return s
+}
+
+// errorBody is the JSON form of an Error.
+type errorBody struct {
+	Error      Code           `json:"error"`
+	Message    string         `json:"message"`
+	Details    map[string]any `json:"details"`
+	RequestID  string         `json:"request_id"`
+	Retryable  bool           `json:"retryable"`
+	RetryAfter *int64         `json:"retry_after_ms"`
+	Problems   []Problem      `json:"problems,omitempty"`
+	*Conflict
+}
+
+// MarshalJSON implements json.Marshaler.
+func (e *Error) MarshalJSON() ([]byte, error) {
+	b := errorBody{
+		Error: e.Code, Message: e.Message, RequestID: e.RequestID, Retryable: e.Retryable,
+		Problems: e.Problems, Conflict: e.Conflict, Details: map[string]any{"reason": e.Reason},
+	}
+	if e.Reason == "" {
+		b.Details["reason"] = string(e.Code)
+	}
+	for k, v := range e.Details {
+		b.Details[k] = v
+	}
+	if e.RetryAfterMS > 0 {
+		b.RetryAfter = &e.RetryAfterMS
+	}
+	return json.Marshal(b)
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (e *Error) UnmarshalJSON(raw []byte) error {
+	var b errorBody
+	if err := json.Unmarshal(raw, &b); err != nil {
+		return err
+	}
+	*e = Error{
+		Code: b.Error, Message: b.Message, RequestID: b.RequestID, Retryable: b.Retryable,
+		Problems: b.Problems, Conflict: b.Conflict,
+	}
+	if b.RetryAfter != nil {
+		e.RetryAfterMS = *b.RetryAfter
+	}
+	e.Reason, _ = b.Details["reason"].(string)
+	delete(b.Details, "reason")
+	if len(b.Details) > 0 {
+		e.Details = b.Details
+	}
+	return nil
+}
+
+// Invalid returns a validation_failed error of these problems.
+func Invalid(problems ...Problem) *Error {
+	return &Error{Code: CodeValidationFailed, Message: "the request breaks its rules", Problems: problems}
+}
+
+// NotFound returns the error for what does not exist or may not be seen. The
+// two are told apart by nothing.
+func NotFound(ref string) *Error {
+	return &Error{Code: CodeNotFound, Message: "no such artifact", Details: map[string]any{"ref": ref}}
+}
+
+// Denied returns a permission_denied error that says what is needed.
+func Denied(message string) *Error {
+	return &Error{Code: CodePermissionDenied, Message: message}
+}
+
+// AsError returns the [*Error] in err's chain, or an internal_error that names
+// no internals.
+func AsError(err error) *Error {
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return &Error{Code: CodeInternal, Message: "the server failed; report the request id"}
+}
+
+// IsCode reports whether err's chain holds an [*Error] with this code.
+func IsCode(err error, code Code) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Code == code
+}
+
+// maxReceived is how much of a refused value an error repeats, in bytes.
+const maxReceived = 200
+
+// Received returns a text as a problem's value_received, cut to a bearable size.
+func Received(s string) json.RawMessage {
+	if len(s) > maxReceived {
+		cut := maxReceived
+		for cut > 0 && !utf8.RuneStart(s[cut]) {
+			cut--
+		}
+		s = s[:cut] + "…"
+	}
+	raw, err := json.Marshal(s)
+	if err != nil {
+		return nil
+	}
+	return raw
+}

@@ -1,0 +1,346 @@
+package artifact
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// A Schema is the document that describes one type: what its content must hold,
+// how its ids are made, and which links, signals and state changes it allows.
+type Schema struct {
+	Type          string                `json:"type"`
+	SchemaVersion int                   `json:"schema_version"`
+	Title         string                `json:"title,omitempty"`
+	Description   string                `json:"description,omitempty"`
+	IDStrategy    IDStrategy            `json:"id_strategy"`
+	LockMode      string                `json:"lock_mode,omitempty"` // content_hash
+	Mutability    Mutability            `json:"mutability"`
+	WritePolicy   string                `json:"write_policy,omitempty"` // direct (default), propose or family
+	Visibility    string                `json:"visibility,omitempty"`   // scope (default) or participants
+	ContentSchema json.RawMessage       `json:"content_schema"`
+	Links         map[string]LinkRule   `json:"links,omitempty"`
+	Signals       map[string]SignalRule `json:"signals,omitempty"`
+	Lifecycle     *Lifecycle            `json:"lifecycle,omitempty"`
+	Validators    []string              `json:"validators,omitempty"`
+	Merge         *MergeRule            `json:"merge,omitempty"`
+	Search        *SearchRule           `json:"search,omitempty"`
+
+	content *Validator
+	id      *regexp.Regexp
+}
+
+// Mutability says which writes a type allows after creation.
+type Mutability string
+
+// The mutability modes.
+const (
+	Immutable          Mutability = "immutable"
+	AppendOnly         Mutability = "append_only"
+	MutableWithHistory Mutability = "mutable_with_history"
+	SupersededOnly     Mutability = "superseded_only"
+)
+
+// An IDStrategy makes and checks a type's ids.
+type IDStrategy struct {
+	Format         string   `json:"format"` // how an absent id is made: "h-{uuid}"
+	Stable         bool     `json:"stable,omitempty"`
+	ForbiddenChars []string `json:"forbidden_chars,omitempty"` // default: ":"
+	Pattern        string   `json:"pattern,omitempty"`         // RE2; the whole id must match
+}
+
+// A LinkRule says where links with one predicate may lead.
+type LinkRule struct {
+	ToTypes          []string `json:"to_types"` // empty: any
+	EvidenceRequired bool     `json:"evidence_required,omitempty"`
+	Cardinality      string   `json:"cardinality,omitempty"` // many (default) or one
+}
+
+// A SignalRule says what values one kind of signal takes.
+type SignalRule struct {
+	Dimensions  []string  `json:"dimensions,omitempty"` // empty: the kind has none
+	Values      []float64 `json:"values,omitempty"`
+	ValueRange  []float64 `json:"value_range,omitempty"` // [least, greatest]
+	Aggregation string    `json:"aggregation"`           // replace, sum or append
+	Currency    string    `json:"currency,omitempty"`
+	Metric      string    `json:"metric,omitempty"`
+}
+
+// Modes of aggregation: what a voter's later signal does to the earlier one.
+const (
+	AggregateReplace = "replace"
+	AggregateSum     = "sum"
+	AggregateAppend  = "append"
+)
+
+// A Lifecycle is a type's states and the moves between them.
+type Lifecycle struct {
+	States      []string            `json:"states"`
+	Initial     string              `json:"initial,omitempty"` // default: the first state
+	Transitions [][2]string         `json:"transitions"`       // "*" is any state
+	Roles       map[string][]string `json:"roles,omitempty"`   // state entered → permissions, any of which will do
+}
+
+// A MergeRule names the text fields that merge by lines.
+type MergeRule struct {
+	TextFields []string `json:"text_fields,omitempty"`
+}
+
+// A SearchRule names, as JSON pointers into the content, what is searched.
+type SearchRule struct {
+	Title  string   `json:"title,omitempty"`
+	Body   []string `json:"body,omitempty"`
+	Facets []string `json:"facets,omitempty"`
+}
+
+//go:embed schemas/*.json
+var shipped embed.FS
+
+// ShippedSchemas returns the schemas that the product ships, by type in order,
+// with the document of each as it is stored. They are the program's own text: a
+// fault in one is a panic.
+func ShippedSchemas() []*Schema {
+	names, err := fs.Glob(shipped, "schemas/*.json")
+	if err != nil {
+		panic(err)
+	}
+	all := make([]*Schema, 0, len(names))
+	for _, name := range names {
+		raw, err := shipped.ReadFile(name)
+		if err != nil {
+			panic(err)
+		}
+		s, err := ParseSchema(raw)
+		if err != nil {
+			panic(fmt.Sprintf("shipped schema %s: %v", name, err))
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// ParseSchema reads a schema document and compiles it. Unknown members are
+// refused. Its error is an [*Error] with code [CodeValidationFailed].
+func ParseSchema(raw []byte) (*Schema, error) {
+	s := new(Schema)
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(s); err != nil {
+		return nil, Invalid(Problem{Constraint: "schema_document", Message: err.Error()})
+	}
+	if problems := s.compile(); len(problems) > 0 {
+		return nil, Invalid(problems...)
+	}
+	return s, nil
+}
+
+func (s *Schema) compile() (problems []Problem) {
+	report := func(path, constraint, message string) {
+		problems = append(problems, Problem{Path: path, Constraint: constraint, Message: message})
+	}
+	if !ValidType(s.Type) {
+		report("/type", "type_name", "a type's name is [a-z][a-z0-9_]{0,63}")
+	}
+	if s.SchemaVersion < 1 {
+		report("/schema_version", "minimum", "versions count from 1")
+	}
+	switch s.Mutability {
+	case Immutable, AppendOnly, MutableWithHistory, SupersededOnly:
+	default:
+		report("/mutability", "enum", "mutability is immutable, append_only, mutable_with_history or superseded_only")
+	}
+	if !strings.Contains(s.IDStrategy.Format, "{uuid}") {
+		report("/id_strategy/format", "format", "the format of an id contains {uuid}")
+	}
+	if p := s.IDStrategy.Pattern; p != "" {
+		re, err := regexp.Compile(`\A(?:` + p + `)\z`)
+		if err != nil {
+			report("/id_strategy/pattern", "re2", err.Error())
+		}
+		s.id = re
+	}
+	for kind, rule := range s.Signals {
+		switch rule.Aggregation {
+		case AggregateReplace, AggregateSum, AggregateAppend:
+		default:
+			report("/signals/"+EscapePointer(kind)+"/aggregation", "enum", "aggregation is replace, sum or append")
+		}
+		if n := len(rule.ValueRange); n != 0 && n != 2 {
+			report("/signals/"+EscapePointer(kind)+"/value_range", "length", "a range is [least, greatest]")
+		}
+	}
+	if l := s.Lifecycle; l != nil {
+		if len(l.States) == 0 {
+			report("/lifecycle/states", "min_items", "a lifecycle has at least one state")
+		} else if l.Initial != "" && !slices.Contains(l.States, l.Initial) {
+			report("/lifecycle/initial", "enum", "the initial state is one of the states")
+		}
+	}
+	v, err := NewValidator(s.ContentSchema)
+	if err != nil {
+		report("/content_schema", "json_schema", err.Error())
+	}
+	s.content = v
+	return problems
+}
+
+// Validate checks canonical content against the type's schema. The problems
+// name every fault, with paths that begin with at.
+func (s *Schema) Validate(content []byte, at string) []Problem {
+	return s.content.Validate(content, at)
+}
+
+// CheckID returns what is wrong with an id of this type, or nil.
+func (s *Schema) CheckID(id, at string) *Problem {
+	p := Problem{Path: at, Constraint: "id_strategy", Value: Received(id)}
+	forbidden := s.IDStrategy.ForbiddenChars
+	if forbidden == nil {
+		forbidden = []string{":"}
+	}
+	switch {
+	case !ValidID(id):
+		p.Message = "an id is 1 to 256 bytes of printable ASCII without space or @"
+	case slices.ContainsFunc(forbidden, func(c string) bool { return c != "@" && strings.Contains(id, c) }):
+		p.Message = "an id of type " + s.Type + " holds none of " + strings.Join(forbidden, " ")
+	case s.id != nil && !s.id.MatchString(id):
+		p.Message = "an id of type " + s.Type + " matches " + s.IDStrategy.Pattern
+	default:
+		return nil
+	}
+	return &p
+}
+
+// CheckTitle returns what is wrong with a title, or nil.
+func CheckTitle(title, at string) *Problem {
+	p := Problem{Path: at, Constraint: "title", Value: Received(title)}
+	switch n := utf8.RuneCountInString(title); {
+	case strings.TrimSpace(title) == "":
+		p.Constraint, p.Message = "required", "a title is not empty"
+	case n > MaxTitleLength:
+		p.Constraint, p.Message = "max_length", fmt.Sprintf("a title is at most %d characters, not %d", MaxTitleLength, n)
+	case !utf8.ValidString(title) || strings.ContainsFunc(title, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		p.Message = "a title is one line of valid UTF-8"
+	default:
+		return nil
+	}
+	return &p
+}
+
+// Initial returns the state of a new artifact, "" for a type without lifecycle.
+func (s *Schema) Initial() string {
+	if s.Lifecycle == nil {
+		return ""
+	}
+	if s.Lifecycle.Initial != "" {
+		return s.Lifecycle.Initial
+	}
+	return s.Lifecycle.States[0]
+}
+
+// CheckState returns what is wrong with a state of this type, or nil.
+func (s *Schema) CheckState(state, at string) *Problem {
+	if s.Lifecycle == nil {
+		return &Problem{Path: at, Constraint: "lifecycle", Message: "type " + s.Type + " has no lifecycle", Value: Received(state)}
+	}
+	if slices.Contains(s.Lifecycle.States, state) {
+		return nil
+	}
+	return &Problem{
+		Path: at, Constraint: "enum", Value: Received(state), Suggestion: suggest(state, s.Lifecycle.States),
+		Message: "a state of " + s.Type + " is one of " + strings.Join(s.Lifecycle.States, ", "),
+	}
+}
+
+// CheckTransition returns a lifecycle_violation unless the schema lets an agent
+// with these permissions move an artifact from one state to another.
+func (s *Schema) CheckTransition(from, to string, permissions []string) error {
+	if s.Lifecycle == nil || from == to {
+		return nil
+	}
+	var allowed []string
+	legal := false
+	for _, t := range s.Lifecycle.Transitions {
+		if t[0] == from || t[0] == "*" {
+			allowed = append(allowed, t[1])
+			legal = legal || t[1] == to
+		}
+	}
+	if !legal {
+		return &Error{
+			Code: CodeLifecycleViolation, Message: fmt.Sprintf("a %s does not go from %q to %q", s.Type, from, to),
+			Details: map[string]any{"from": from, "to": to, "allowed": allowed},
+		}
+	}
+	if roles := s.Lifecycle.Roles[to]; len(roles) > 0 &&
+		!slices.ContainsFunc(roles, func(r string) bool { return slices.Contains(permissions, r) }) {
+		return Denied(fmt.Sprintf("moving a %s to %q takes one of: %s", s.Type, to, strings.Join(roles, ", ")))
+	}
+	return nil
+}
+
+// CheckLink returns what is wrong with a link of this type's artifact, or nil.
+func (s *Schema) CheckLink(predicate, toType, at string) *Problem {
+	rule, ok := s.Links[predicate]
+	if !ok {
+		known := make([]string, 0, len(s.Links))
+		for p := range s.Links {
+			known = append(known, p)
+		}
+		slices.Sort(known)
+		return &Problem{
+			Path: at + "/predicate", Constraint: "predicate", Value: Received(predicate), Suggestion: suggest(predicate, known),
+			Message: "links of a " + s.Type + " are: " + strings.Join(known, ", "),
+		}
+	}
+	if len(rule.ToTypes) > 0 && !slices.Contains(rule.ToTypes, toType) {
+		return &Problem{
+			Path: at + "/to", Constraint: "to_types", Value: Received(toType), Suggestion: suggest(toType, rule.ToTypes),
+			Message: predicate + " leads to: " + strings.Join(rule.ToTypes, ", "),
+		}
+	}
+	return nil
+}
+
+// CheckSignal returns what is wrong with a signal on this type's artifact. The
+// value is a decimal number.
+func (s *Schema) CheckSignal(kind, dimension string, value float64, at string) (problems []Problem) {
+	rule, ok := s.Signals[kind]
+	if !ok {
+		known := make([]string, 0, len(s.Signals))
+		for k := range s.Signals {
+			known = append(known, k)
+		}
+		slices.Sort(known)
+		return []Problem{{
+			Path: at + "/kind", Constraint: "signal_kind", Value: Received(kind), Suggestion: suggest(kind, known),
+			Message: "signals on a " + s.Type + " are: " + strings.Join(known, ", "),
+		}}
+	}
+	if (len(rule.Dimensions) > 0 || dimension != "") && !slices.Contains(rule.Dimensions, dimension) {
+		problems = append(problems, Problem{
+			Path: at + "/dimension", Constraint: "enum", Value: Received(dimension), Suggestion: suggest(dimension, rule.Dimensions),
+			Message: "dimensions of " + kind + " are: " + strings.Join(rule.Dimensions, ", "),
+		})
+	}
+	if len(rule.Values) > 0 && !slices.Contains(rule.Values, value) {
+		problems = append(problems, Problem{Path: at + "/value", Constraint: "enum", Message: fmt.Sprintf("values of %s are %v", kind, rule.Values)})
+	}
+	if r := rule.ValueRange; len(r) == 2 && (value < r[0] || value > r[1]) {
+		problems = append(problems, Problem{Path: at + "/value", Constraint: "range", Message: fmt.Sprintf("values of %s lie from %v to %v", kind, r[0], r[1])})
+	}
+	return problems
+}
+
+// UnknownType returns the problem of a type that is not registered.
+func UnknownType(typ string, known []string, at string) Problem {
+	return Problem{
+		Path: at, Constraint: "registered_type", Value: Received(typ), Suggestion: suggest(typ, known),
+		Message: "no such type is registered",
+	}
+}

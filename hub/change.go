@@ -1,0 +1,144 @@
+package hub
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/replicate"
+	"github.com/scidex-ai/substrate/verb"
+)
+
+// changeRows gathers the rows of a commit, column by column, as feed.append
+// takes them.
+type changeRows struct {
+	class, scope, kind, op, ref      []string
+	revision                         []int32
+	hash, prevHash                   [][]byte
+	data                             []*string
+	eventType, eventRef, eventDetail []*string
+}
+
+// eventOf is the event that rides on a row.
+type eventOf struct {
+	typ     string
+	ref     string // pinned where the thing has versions
+	payload map[string]any
+}
+
+// put adds the row of a thing that is now as data says. It returns the error of
+// encoding data, which only a mistake in the program can cause.
+func (r *changeRows) put(scope, kind, ref string, revision int, prev artifact.Hash, data any, e *eventOf) error {
+	raw, hash, err := replicate.Encode(data)
+	if err != nil {
+		return err
+	}
+	r.putEncoded(scope, kind, ref, revision, hash, prev, raw)
+	return r.event(e)
+}
+
+// putEncoded adds the row of data that is encoded already. The caller adds its
+// event, or nil.
+func (r *changeRows) putEncoded(scope, kind, ref string, revision int, hash, prev artifact.Hash, raw []byte) {
+	text := string(raw)
+	r.add(scope, kind, replicate.Put, ref, revision)
+	r.hash = append(r.hash, hash[:])
+	r.prevHash = append(r.prevHash, bytesOf(prev))
+	r.data = append(r.data, &text)
+}
+
+// emit adds a row that is nothing but an event.
+func (r *changeRows) emit(scope, ref string, revision int, e *eventOf) error {
+	r.add(scope, replicate.KindEvent, replicate.Emit, ref, revision)
+	r.hash = append(r.hash, nil)
+	r.prevHash = append(r.prevHash, nil)
+	r.data = append(r.data, nil)
+	return r.event(e)
+}
+
+func (r *changeRows) add(scope, kind, op, ref string, revision int) {
+	r.class = append(r.class, replicate.Public)
+	r.scope = append(r.scope, scope)
+	r.kind = append(r.kind, kind)
+	r.op = append(r.op, op)
+	r.ref = append(r.ref, ref)
+	r.revision = append(r.revision, int32(revision)) //nolint:gosec // revisions count writes of one artifact
+}
+
+func (r *changeRows) event(e *eventOf) error {
+	if e == nil {
+		r.eventType = append(r.eventType, nil)
+		r.eventRef = append(r.eventRef, nil)
+		r.eventDetail = append(r.eventDetail, nil)
+		return nil
+	}
+	payload, _, err := replicate.Encode(e.payload)
+	if err != nil {
+		return err
+	}
+	text := string(payload)
+	r.eventType = append(r.eventType, &e.typ)
+	r.eventRef = append(r.eventRef, &e.ref)
+	r.eventDetail = append(r.eventDetail, &text)
+	return nil
+}
+
+func bytesOf(h artifact.Hash) []byte {
+	if h.IsZero() {
+		return nil
+	}
+	return h[:]
+}
+
+// A replayable is the answer that an idempotency key is to give again.
+type replayable struct {
+	key         uuid.UUID
+	requestHash artifact.Hash
+	response    []byte
+}
+
+// appendQuery is the last statement before a commit.
+const appendQuery = `
+	SELECT feed.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
+		$13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)`
+
+// queueAppend queues the call that gives the rows their seqs.
+func queueAppend(b *pgx.Batch, r *changeRows, c *verb.Caller, verbName string, answer *replayable) *pgx.QueuedQuery {
+	delegation := "[]"
+	if len(c.Delegation) > 0 {
+		if raw, err := json.Marshal(c.Delegation); err == nil {
+			delegation = string(raw)
+		}
+	}
+	var key *uuid.UUID
+	var requestHash []byte
+	var response *string
+	if answer != nil {
+		text := string(answer.response)
+		key, requestHash, response = &answer.key, answer.requestHash[:], &text
+	}
+	return b.Queue(appendQuery,
+		r.class, r.scope, r.kind, r.op, r.ref, r.revision, r.hash, r.prevHash, r.data,
+		r.eventType, r.eventRef, r.eventDetail,
+		c.Now, c.Actor.ID, c.Actor.Kind,
+		c.RequestID, verbName, c.SessionID, c.ParentSessionID, delegation, c.TaskID,
+		key, requestHash, response)
+}
+
+// provenance is what the hub stamps on a version.
+func provenance(c *verb.Caller, verbName string, imported bool) replicate.Provenance {
+	p := replicate.Provenance{
+		ActorID: c.Actor.ID, ActorKind: c.Actor.Kind, Delegation: c.Delegation, Import: imported,
+		ParentSessionID: c.ParentSessionID, RequestID: c.RequestID, SessionID: c.SessionID, TaskID: c.TaskID, Verb: verbName,
+	}
+	if p.Delegation == nil {
+		p.Delegation = []artifact.DelegationStep{}
+	}
+	return p
+}
+
+// idempotencyTTL is how long an answer is kept for its key.
+const idempotencyTTL = 24 * time.Hour

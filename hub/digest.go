@@ -1,0 +1,104 @@
+package hub
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/replicate"
+)
+
+// digestQuery sums up rows by scope, kind and type in one snapshot. Events are
+// hashed by the recipe of [replicate.Row.EventHash]. The arms that are rolled
+// back afterwards are exactly those that [replicate.Sums.Apply] counts.
+const digestQuery = `
+	SELECT scope, kind, type, count(*), bit_xor(('x' || encode(h, 'hex'))::bit(256))::text
+	FROM (
+		SELECT scope, 'artifact' AS kind, type, row_hash AS h FROM artifact
+		UNION ALL SELECT scope, 'revision', type, row_hash FROM artifact_revision
+		UNION ALL SELECT scope, 'link', 'kg_edge', row_hash FROM link
+		UNION ALL SELECT scope, 'signal', 'signal', row_hash FROM signal
+		UNION ALL SELECT scope, 'event', type, sha256(convert_to(concat_ws(E'\n',
+			seq::text, type, ref, actor_id, (extract(epoch FROM at) * 1000)::bigint::text, payload), 'UTF8'))
+		FROM event WHERE class = 'public'
+	) AS rows
+	WHERE scope = ANY ($1)
+	GROUP BY scope, kind, type`
+
+// maxRollback bounds how far behind the head a digest is given.
+const maxRollback = 200_000
+
+// Digest returns the digest of what followers of these scopes hold at a seq; at
+// the head when at is 0. A seq in the past is reached by taking back the log's
+// rows, so a follower that lags a little can be compared without waiting.
+func (h *Hub) Digest(ctx context.Context, scopes []string, at artifact.Seq) (d replicate.Digest, err error) {
+	sums := make(replicate.Sums)
+	var head artifact.Seq
+	err = pgx.BeginTxFunc(ctx, h.db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		if err := tx.QueryRow(ctx, headQuery).Scan(&head); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, digestQuery, scopes)
+		if err != nil {
+			return err
+		}
+		var k replicate.DigestKey
+		var count int64
+		var bits string
+		_, err = pgx.ForEachRow(rows, []any{&k.Scope, &k.Kind, &k.Type, &count, &bits}, func() error {
+			sums[k] = &replicate.DigestSum{DigestKey: k, Count: count, XOR: fromBits(bits)}
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return d, fmt.Errorf("digest: %w", err)
+	}
+	if at == 0 {
+		return sums.Digest(head), nil
+	}
+	if at > head || head-at > maxRollback {
+		return d, &artifact.Error{
+			Code: artifact.CodeValidationFailed, Reason: "seq_out_of_range",
+			Message: fmt.Sprintf("a digest is given for the last %d seqs up to the head, %d", maxRollback, head),
+		}
+	}
+	return h.rollBack(ctx, sums, scopes, at, head)
+}
+
+// rollBack takes back the rows after at, up to and with head.
+func (h *Hub) rollBack(ctx context.Context, sums replicate.Sums, scopes []string, at, head artifact.Seq) (d replicate.Digest, err error) {
+	wanted := make(map[string]bool, len(scopes))
+	for _, s := range scopes {
+		wanted[s] = true
+	}
+	for cursor := at; cursor < head; {
+		rows, err := readLog(ctx, h.db, cursor, int(min(head-cursor, pumpRead)))
+		if err != nil {
+			return d, err
+		}
+		if len(rows) == 0 {
+			return d, fmt.Errorf("digest: the log ends at %d, before %d", cursor, head)
+		}
+		for i := range rows {
+			r := &rows[i]
+			cursor = r.Seq
+			if r.class == replicate.Public && wanted[r.Scope] {
+				sums.Apply(&r.Row, true)
+			}
+		}
+	}
+	return sums.Digest(at), nil
+}
+
+// fromBits reads the text form of a bit string of 256 bits.
+func fromBits(bits string) (h artifact.Hash) {
+	for i := range len(bits) {
+		if i/8 < len(h) && bits[i] == '1' {
+			h[i/8] |= 1 << (7 - i%8)
+		}
+	}
+	return h
+}

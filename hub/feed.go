@@ -1,0 +1,145 @@
+package hub
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/replicate"
+)
+
+var _ replicate.Log = (*Hub)(nil)
+
+// Open implements [replicate.Log].
+func (h *Hub) Open(ctx context.Context, from replicate.Position, scopes []string) (replicate.Reader, replicate.Hello, error) {
+	first, last, err := bounds(ctx, h.db)
+	if err != nil {
+		return nil, replicate.Hello{}, err
+	}
+	floor := max(first-1, 0)
+	hello := replicate.Hello{
+		HubID: h.id.hubID, Epoch: h.id.epoch, Head: last, Floor: floor,
+		Schema: replicate.WireVersion, MinReader: replicate.WireVersion, BeatS: int(replicate.BeatInterval.Seconds()), Scopes: scopes,
+	}
+	if err := h.checkPosition(ctx, &from, floor, last); err != nil {
+		return nil, hello, err
+	}
+	return &feedReader{hub: h, scopes: scopes, at: chainCursor{from.Seq, from.Chain}, head: last}, hello, nil
+}
+
+// checkPosition refuses a position that the log cannot be followed from without
+// loss, and fills in its chain.
+func (h *Hub) checkPosition(ctx context.Context, p *replicate.Position, floor, last artifact.Seq) error {
+	refuse := func(code artifact.Code, reason, message string) error {
+		return &artifact.Error{Code: code, Reason: reason, Message: message, Details: map[string]any{
+			"epoch": h.id.epoch, "head": last, "floor": floor, "cursor": p.Seq,
+		}}
+	}
+	switch {
+	case p.Epoch != 0 && p.Epoch != h.id.epoch:
+		return refuse(artifact.CodeVersionConflict, artifact.ReasonCursorDiverged, "the hub was restored since: bootstrap again")
+	case p.Seq > last:
+		return refuse(artifact.CodeVersionConflict, artifact.ReasonCursorAhead, "the cursor is ahead of the log: this is not the hub that it came from, or it lost commits")
+	case p.Seq < floor:
+		return refuse(artifact.CodeNotFound, artifact.ReasonCursorExpired, "the log was trimmed past the cursor: bootstrap again")
+	case p.Seq == 0:
+		return nil
+	}
+	chain, ok := h.pump.ring.chainAt(p.Seq)
+	if !ok {
+		var err error
+		if chain, err = chainAt(ctx, h.db, p.Seq); err != nil {
+			return fmt.Errorf("check the cursor's chain: %w", err)
+		}
+	}
+	if !p.Chain.IsZero() && p.Chain != chain {
+		return refuse(artifact.CodeVersionConflict, artifact.ReasonCursorDiverged, "the log took another course before the cursor: bootstrap again")
+	}
+	p.Chain = chain
+	return nil
+}
+
+// A feedReader is one follower's place in the log. It reads the ring, and SQL
+// while it lags behind that.
+type feedReader struct {
+	hub    *Hub
+	scopes []string
+	at     chainCursor
+	head   artifact.Seq
+}
+
+// Next implements [replicate.Reader].
+func (f *feedReader) Next(ctx context.Context) (replicate.Page, error) {
+	for {
+		entries, head, changed, ok := f.hub.pump.ring.after(f.at.seq)
+		if !ok && f.at.seq <= head || len(entries) == 0 && ok && f.at.seq < head {
+			var err error
+			if entries, err = f.lag(ctx); err != nil {
+				return replicate.Page{}, err
+			}
+		}
+		f.head = max(f.head, head)
+		if len(entries) > 0 {
+			return f.page(entries), nil
+		}
+		select {
+		case <-ctx.Done():
+			return replicate.Page{}, ctx.Err()
+		case <-changed:
+		}
+	}
+}
+
+// lag reads entries that the ring does not hold.
+func (f *feedReader) lag(ctx context.Context) ([]entry, error) {
+	rows, err := readLog(ctx, f.hub.db, f.at.seq, replicate.MaxPageRows)
+	if err != nil {
+		return nil, err
+	}
+	entries := make([]entry, len(rows))
+	at := f.at
+	for i := range rows {
+		if err := at.step(&rows[i]); err != nil {
+			return nil, err
+		}
+		entries[i] = newEntry(&rows[i], at.chain)
+	}
+	return entries, nil
+}
+
+// page takes from entries what one page holds: whole commits, or a part of one
+// that is too large.
+func (f *feedReader) page(entries []entry) replicate.Page {
+	p := replicate.Page{From: f.at.seq, Head: f.head}
+	size := 0
+	whole, wholeRows := 0, 0 // entries and rows up to the last whole commit
+	n := 0
+	for ; n < len(entries); n++ {
+		e := &entries[n]
+		if e.public && slices.Contains(f.scopes, e.scope) {
+			if len(p.Rows) > 0 && (len(p.Rows) == replicate.MaxPageRows || size+len(e.wire) > replicate.MaxPageBytes) {
+				break
+			}
+			p.Rows = append(p.Rows, e.wire)
+			size += len(e.wire)
+		}
+		if e.seq == e.commit {
+			whole, wholeRows = n+1, len(p.Rows)
+		}
+	}
+	if whole > 0 {
+		n, p.Rows = whole, p.Rows[:wholeRows]
+	} else {
+		p.Partial = true
+	}
+	last := entries[n-1]
+	f.at = chainCursor{last.seq, last.chain}
+	p.To, p.Chain = last.seq, last.chain
+	return p
+}
+
+// Beat implements [replicate.Reader].
+func (f *feedReader) Beat() replicate.Page {
+	return replicate.Page{From: f.at.seq, To: f.at.seq, Chain: f.at.chain, Head: f.head}
+}

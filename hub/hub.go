@@ -1,0 +1,218 @@
+package hub
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/verb"
+)
+
+// Config is what a hub needs. The zero value of every optional field is a
+// working default.
+type Config struct {
+	DB *pgxpool.Pool // required, from [OpenPool]; the caller closes it
+
+	// Log is where the hub logs. The default discards.
+	Log *slog.Logger
+
+	// Metrics is where the hub registers what it counts. The default is a
+	// registry that nobody reads.
+	Metrics prometheus.Registerer
+
+	// PollInterval is how long the feed waits for a wake-up before it reads the
+	// log anyway. The default is 250 ms.
+	PollInterval time.Duration
+
+	// RingBytes bounds the encoded rows that the feed keeps in memory. The
+	// default is 64 MiB.
+	RingBytes int
+
+	// PartitionRows is how many seqs a new partition of the log spans. The
+	// default is 1,048,576.
+	PartitionRows int64
+
+	// NodeURL, when set, is where GET / sends people to look around.
+	NodeURL string
+
+	// Version is told in the OpenAPI document and in metrics.
+	Version string
+}
+
+// A Hub runs the verbs against PostgreSQL. It is safe for concurrent use.
+type Hub struct {
+	config  Config
+	db      *pgxpool.Pool
+	log     *slog.Logger
+	id      identity
+	pump    *pump
+	schemas schemaCache
+	agents  sync.Map // ids of agents that have a row; string → struct{}
+	metrics *metrics
+}
+
+// identity is what the database says of itself.
+type identity struct {
+	hubID string
+	epoch int
+	keys  []*verb.Key // newest first; the first signs
+}
+
+// OpenPool connects to a database and sets the limits that keep one stuck client
+// from holding up the others.
+func OpenPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
+	c, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, errors.New("database URL: not a PostgreSQL URL or connection string") // the text may hold a password
+	}
+	for name, value := range map[string]string{
+		"application_name":                    "scidex",
+		"timezone":                            "UTC",
+		"lock_timeout":                        "5s",
+		"statement_timeout":                   "60s",
+		"idle_in_transaction_session_timeout": "5s",
+		"default_transaction_isolation":       "read committed",
+	} {
+		if _, set := c.ConnConfig.RuntimeParams[name]; !set {
+			c.ConnConfig.RuntimeParams[name] = value
+		}
+	}
+	if c.MaxConns < 16 {
+		c.MaxConns = 16
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	return pool, nil
+}
+
+// Open returns a hub on a database that [Init] made and whose migrations are
+// current; otherwise its error says what to run. It starts nothing: [Hub.Run]
+// does.
+func Open(ctx context.Context, c Config) (*Hub, error) {
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	c.PollInterval = cmp.Or(c.PollInterval, 250*time.Millisecond)
+	c.RingBytes = cmp.Or(c.RingBytes, 64<<20)
+	c.PartitionRows = cmp.Or(c.PartitionRows, defaultPartitionRows)
+	c.Version = cmp.Or(c.Version, "dev")
+	if c.Metrics == nil {
+		c.Metrics = prometheus.NewRegistry()
+	}
+	if err := CheckMigrated(ctx, c.DB); err != nil {
+		return nil, err
+	}
+	id, err := readIdentity(ctx, c.DB)
+	if err != nil {
+		return nil, err
+	}
+	h := &Hub{config: c, db: c.DB, log: c.Log, id: id}
+	h.metrics = newMetrics(h, c.Metrics)
+	h.pump = newPump(h.db, c.Log, c.PollInterval, c.RingBytes)
+	if err := h.schemas.load(ctx, h.db); err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// Run feeds followers and keeps partitions ahead of the log until ctx ends, then
+// waits for both to stop and returns nil. Any other return is a failure.
+func (h *Hub) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return h.pump.run(ctx) })
+	g.Go(func() error { return h.keepPartitions(ctx) })
+	return g.Wait()
+}
+
+// HubID returns the id that replicas know the hub by.
+func (h *Hub) HubID() string { return h.id.hubID }
+
+// Epoch returns the epoch of the log.
+func (h *Hub) Epoch() int { return h.id.epoch }
+
+// SigningKey returns the key that signs tokens.
+func (h *Hub) SigningKey() *verb.Key { return h.id.keys[0] }
+
+// JWKS returns the public halves of the hub's keys.
+func (h *Hub) JWKS() verb.JWKS {
+	set := verb.JWKS{Keys: make([]verb.JWK, 0, len(h.id.keys))}
+	for _, k := range h.id.keys {
+		set.Keys = append(set.Keys, k.PublicJWK())
+	}
+	return set
+}
+
+// Verifier returns what verifies the hub's own tokens.
+func (h *Hub) Verifier() *verb.Verifier {
+	return &verb.Verifier{Keys: verb.KeysOf(h.JWKS())}
+}
+
+// SigningKey returns the key that signs a hub's tokens, from its database.
+func SigningKey(ctx context.Context, db *pgxpool.Pool) (*verb.Key, error) {
+	id, err := readIdentity(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	return id.keys[0], nil
+}
+
+func readIdentity(ctx context.Context, db *pgxpool.Pool) (id identity, err error) {
+	const query = `
+		SELECT h.hub_id, h.system_identifier, (SELECT system_identifier::text FROM pg_control_system()), max(e.epoch)
+		FROM hub h CROSS JOIN epoch e
+		GROUP BY h.hub_id, h.system_identifier`
+	var known, actual string
+	err = db.QueryRow(ctx, query).Scan(&id.hubID, &known, &actual, &id.epoch)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return id, errors.New("the database holds no hub yet: run scidex hub init")
+	} else if err != nil {
+		return id, fmt.Errorf("read the hub's identity: %w", err)
+	}
+	if known != actual {
+		return id, errors.New("the database moved to another PostgreSQL cluster since the hub last ran: " +
+			"replicas may hold changes that it lost; run scidex hub adopt --reason restore, or --reason upgrade when nothing can be lost")
+	}
+	const keys = `
+		SELECT seed FROM signing_key
+		WHERE retired_at IS NULL
+		ORDER BY created_at DESC, kid`
+	rows, err := db.Query(ctx, keys)
+	if err != nil {
+		return id, fmt.Errorf("read signing keys: %w", err)
+	}
+	seeds, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
+	if err != nil {
+		return id, fmt.Errorf("read signing keys: %w", err)
+	}
+	for _, seed := range seeds {
+		id.keys = append(id.keys, keyFromSeed(seed))
+	}
+	if len(id.keys) == 0 {
+		return id, errors.New("the hub has no signing key")
+	}
+	return id, nil
+}
+
+// head returns the last seq of the log as a read sees it.
+const headQuery = `SELECT coalesce((SELECT c.seq FROM feed.change c ORDER BY c.seq DESC LIMIT 1), 0)`
+
+// Head returns the last seq of the log.
+func (h *Hub) Head(ctx context.Context) (artifact.Seq, error) {
+	var seq artifact.Seq
+	err := h.db.QueryRow(ctx, headQuery).Scan(&seq)
+	return seq, err
+}

@@ -1,0 +1,231 @@
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/replicate"
+	"github.com/scidex-ai/substrate/verb"
+)
+
+// maxEvidenceRefs bounds the refs that back one link.
+const maxEvidenceRefs = 100
+
+// link answers the verb of that name.
+func (h *Hub) link(ctx context.Context, in verb.LinkRequest) (out verb.LinkResult, err error) {
+	c, err := verb.CallerFrom(ctx)
+	if err != nil {
+		return out, err
+	}
+	if err := c.Need(verb.Contributor, "linking"); err != nil {
+		return out, err
+	}
+	return single[verb.LinkResult](ctx, h, c, &writeRequest{
+		verb: "link", request: in, options: in.WriteOptions,
+		prepare: func() ([]op, error) {
+			o, problems := newLink(&in, "")
+			if problems != nil {
+				return nil, artifact.Invalid(problems...)
+			}
+			o.requestID = c.RequestID
+			return []op{o}, nil
+		},
+	})
+}
+
+// A linkOp makes one link. The same triple by the same agent is one link.
+type linkOp struct {
+	alias     string
+	fromText  string
+	toText    string
+	from, to  artifact.Ref // to may be pinned; both are zero while they are aliases
+	predicate string
+	refs      []string
+	evidence  json.RawMessage
+	requestID string
+
+	id     string // decided
+	exists bool
+}
+
+// newLink checks all of a request that can be checked without the database.
+func newLink(in *verb.LinkRequest, at string) (*linkOp, []artifact.Problem) {
+	o := &linkOp{fromText: in.From, toText: in.To, predicate: in.Predicate, refs: in.EvidenceRefs, evidence: json.RawMessage("null")}
+	var problems []artifact.Problem
+	var p []artifact.Problem
+	o.from, p = refOrAlias(in.From, at+"/from")
+	problems = append(problems, p...)
+	o.to, p = refOrAlias(in.To, at+"/to")
+	problems = append(problems, p...)
+	if len(in.EvidenceRefs) > maxEvidenceRefs {
+		problems = append(problems, artifact.Problem{Path: at + "/evidence_refs", Constraint: "max_items", Message: "at most " + strconv.Itoa(maxEvidenceRefs) + " refs"})
+	}
+	for i, text := range in.EvidenceRefs {
+		_, p := refOrAlias(text, at+"/evidence_refs/"+strconv.Itoa(i))
+		problems = append(problems, p...)
+	}
+	if o.refs == nil {
+		o.refs = []string{}
+	}
+	if len(in.Evidence) > 0 {
+		canonical, faults := artifact.Canonical(in.Evidence, at+"/evidence")
+		problems = append(problems, faults...)
+		o.evidence = canonical
+	}
+	return o, problems
+}
+
+// refOrAlias parses a ref; an alias of a batch is left for later.
+func refOrAlias(text, at string) (artifact.Ref, []artifact.Problem) {
+	if len(text) > 1 && text[0] == '@' {
+		return artifact.Ref{}, nil
+	}
+	ref, err := artifact.ParseRef(text)
+	if err != nil {
+		problems := artifact.AsError(err).Problems
+		for i := range problems {
+			problems[i].Path = at
+		}
+		return ref, problems
+	}
+	return ref, nil
+}
+
+func (o *linkOp) ref() string { return replicate.LinkType + ":" + o.id }
+
+func (o *linkOp) needs(n *needs) {
+	for _, ref := range []artifact.Ref{o.from, o.to} {
+		if ref.Type != "" {
+			n.share[ref.Current()] = true
+			if ref.IsPinned() {
+				n.bases[ref] = true
+			}
+		}
+	}
+	for _, text := range o.refs {
+		if ref, err := artifact.ParseRef(text); err == nil {
+			n.share[ref.Current()] = true
+		}
+	}
+	if o.from.Type != "" {
+		n.types[o.from.Type] = true
+	}
+	if o.from.Type != "" && o.to.Type != "" {
+		n.links[triple{o.from.Current(), o.predicate, o.to.Current()}] = true
+	}
+}
+
+// check finds what keeps the link from being made. It changes nothing but the
+// op's own refs.
+func (o *linkOp) check(s *state) error {
+	_, _, err := o.ends(s)
+	return err
+}
+
+func (o *linkOp) ends(s *state) (from, to *head, err error) {
+	if o.from, err = s.resolve(o.fromText); err != nil {
+		return nil, nil, at(err, "/from")
+	}
+	if o.to, err = s.resolve(o.toText); err != nil {
+		return nil, nil, at(err, "/to")
+	}
+	if from, err = s.visible(o.from); err != nil {
+		return nil, nil, err
+	}
+	schema := s.hub.schemas.get(from.Type)
+	if schema == nil {
+		return nil, nil, errStaleSchemas
+	}
+	if p := schema.CheckLink(o.predicate, o.to.Type, ""); p != nil {
+		return nil, nil, artifact.Invalid(*p)
+	}
+	if schema.Links[o.predicate].EvidenceRequired && len(o.refs) == 0 {
+		return nil, nil, artifact.Invalid(artifact.Problem{
+			Path: "/evidence_refs", Constraint: "evidence_required", Message: o.predicate + " needs evidence_refs",
+		})
+	}
+	targets := append([]string{o.toText}, o.refs...)
+	var missing []string
+	for _, text := range targets {
+		ref, err := s.resolve(text)
+		if err != nil {
+			return nil, nil, at(err, "/evidence_refs")
+		}
+		if _, ok := s.heads[ref.Current()]; !ok || ref.IsPinned() && ref == o.to && !s.bases[ref] {
+			missing = append(missing, text)
+		}
+	}
+	if missing != nil {
+		return nil, nil, &artifact.Error{
+			Code: artifact.CodeLinkTargetMissing, Message: "a link leads to what exists",
+			Details: map[string]any{"refs": missing},
+		}
+	}
+	return from, s.heads[o.to.Current()], nil
+}
+
+func (o *linkOp) decide(s *state) error {
+	o.exists = false
+	from, to, err := o.ends(s)
+	if err != nil {
+		return err
+	}
+	scope, err := narrower(from.Scope, to.Scope)
+	if err != nil {
+		return err
+	}
+	key := triple{o.from.Current(), o.predicate, o.to.Current()}
+	if id, ok := s.links[key]; ok {
+		o.id, o.exists = id, true
+		return nil
+	}
+	o.id = "k-" + newUUID()
+	l := &linkRow{key: key, Link: replicate.Link{
+		At: s.caller.Now, By: s.caller.Actor.ID, Evidence: o.evidence, EvidenceRefs: o.refs,
+		From: o.from.Current().String(), ID: o.id, Predicate: o.predicate, Scope: scope, To: o.to.String(),
+	}}
+	raw, hash, err := replicate.Encode(l.Link)
+	if err != nil {
+		return err
+	}
+	l.hash = hash
+	s.links[key] = o.id
+	s.newLinks = append(s.newLinks, l)
+	if o.alias != "" {
+		s.aliases[o.alias] = artifact.Ref{Type: replicate.LinkType, ID: o.id}
+	}
+	detail := map[string]any{"from": l.From, "predicate": o.predicate, "to": l.To}
+	s.rows.putEncoded(scope, replicate.KindLink, o.ref(), 1, hash, artifact.Hash{}, raw)
+	if err := s.rows.event(&eventOf{typ: replicate.LinkType + ".created", ref: o.ref(), payload: detail}); err != nil {
+		return err
+	}
+	return s.rows.emit(scope, l.From, from.Head.Revision, &eventOf{
+		typ: from.Type + ".linked", ref: from.ref().String(),
+		payload: map[string]any{"link": o.ref(), "predicate": o.predicate, "to": l.To},
+	})
+}
+
+// narrower returns the scope of a link between two scopes: the private one of
+// the two. Two different private scopes are not linked.
+func narrower(a, b string) (string, error) {
+	switch {
+	case a == b || b == artifact.Commons:
+		return a, nil
+	case a == artifact.Commons:
+		return b, nil
+	}
+	return "", artifact.Invalid(artifact.Problem{Path: "/to", Constraint: "scope", Message: "a link does not join two private scopes"})
+}
+
+func (o *linkOp) answer(seq artifact.Seq, token string) any {
+	r := &verb.LinkResult{
+		Ref: o.ref(), From: o.from.Current().String(), Predicate: o.predicate, To: o.to.String(),
+		RequestID: o.requestID, Idempotency: verb.IdempotencyNone, Seq: seq, ConsistencyToken: token,
+	}
+	if o.exists {
+		r.Idempotency = verb.IdempotencyDeduplicated
+	}
+	return r
+}

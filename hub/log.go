@@ -1,0 +1,137 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/replicate"
+)
+
+// A logRow is a row of the log with its class, which the wire does not carry.
+type logRow struct {
+	replicate.Row
+	class string
+}
+
+// maxReadBytes bounds the contents that one read of the log brings.
+const maxReadBytes = 4 << 20
+
+// logQuery reads rows after a seq with their events and contents. A row whose
+// contents would bring the sum past $3 ends the read, unless it is the first.
+const logQuery = `
+	SELECT seq, commit_seq, class, scope, kind, op, ref, revision, hash, prev_hash, data, at, type, event_ref, actor_id, actor_kind, payload, content
+	FROM (
+		SELECT c.seq, c.commit_seq, c.class, c.scope, c.kind, c.op, c.ref, c.revision, c.hash, c.prev_hash, c.data, c.at,
+			e.type, e.ref AS event_ref, e.actor_id, e.actor_kind, e.payload, r.content,
+			sum(coalesce(octet_length(r.content), 0)) OVER (ORDER BY c.seq) - coalesce(octet_length(r.content), 0) AS before
+		FROM (
+			SELECT * FROM feed.change WHERE seq > $1 ORDER BY seq LIMIT $2
+		) c
+		LEFT JOIN event e ON e.seq = c.seq AND c.event_type IS NOT NULL
+		LEFT JOIN artifact_revision r ON c.kind = 'revision' AND c.op = 'P'
+			AND r.type = split_part(c.ref, ':', 1) AND r.id = substr(c.ref, strpos(c.ref, ':') + 1) AND r.revision = c.revision
+	) AS sized
+	WHERE before < $3
+	ORDER BY seq`
+
+// readLog returns the rows after a seq, at most limit.
+func readLog(ctx context.Context, db *pgxpool.Pool, after artifact.Seq, limit int) ([]logRow, error) {
+	rows, err := db.Query(ctx, logQuery, int64(after), limit, maxReadBytes)
+	if err != nil {
+		return nil, fmt.Errorf("read the log after %d: %w", after, err)
+	}
+	out, err := pgx.CollectRows(rows, scanLogRow)
+	if err != nil {
+		return nil, fmt.Errorf("read the log after %d: %w", after, err)
+	}
+	return out, nil
+}
+
+func scanLogRow(row pgx.CollectableRow) (r logRow, err error) {
+	var hash, prev []byte
+	var data, eventType, eventRef, actorID, actorKind, payload, content *string
+	err = row.Scan(&r.Seq, &r.Commit, &r.class, &r.Scope, &r.Kind, &r.Op, &r.Ref, &r.Revision, &hash, &prev, &data, &r.At,
+		&eventType, &eventRef, &actorID, &actorKind, &payload, &content)
+	if err != nil {
+		return r, err
+	}
+	r.At = r.At.UTC()
+	copy(r.Hash[:], hash)
+	copy(r.PrevHash[:], prev)
+	if data != nil {
+		r.Data = []byte(*data)
+	}
+	if content != nil {
+		r.Content = []byte(*content)
+	}
+	if eventType != nil {
+		r.Event = &replicate.RowEvent{Type: *eventType, Ref: *eventRef, ActorID: *actorID, ActorKind: *actorKind, Payload: []byte(*payload)}
+	}
+	return r, nil
+}
+
+// A chainCursor walks the log in order and keeps its chain. It refuses a hole,
+// which a dense log cannot have.
+type chainCursor struct {
+	seq   artifact.Seq
+	chain artifact.Hash
+}
+
+func (c *chainCursor) step(r *logRow) error {
+	if r.Seq != c.seq+1 && !(c.seq == 0 || r.Seq > c.seq+epochJump/2) {
+		return fmt.Errorf("the log has a hole: %d stands after %d", r.Seq, c.seq)
+	}
+	c.seq, c.chain = r.Seq, r.Extend(c.chain, r.class)
+	return nil
+}
+
+// epochJump is how far a restore moves the log's seq, so that no seq of the
+// epoch before is used again.
+const epochJump = 1 << 32
+
+// checkpointEvery is how many seqs lie between two checkpoints.
+const checkpointEvery = 1000
+
+// nearestCheckpoint returns the chain at the last checkpoint at or before a seq.
+func nearestCheckpoint(ctx context.Context, db *pgxpool.Pool, at artifact.Seq) (c chainCursor, err error) {
+	const query = `SELECT seq, chain FROM feed.checkpoint WHERE seq <= $1 ORDER BY seq DESC LIMIT 1`
+	var chain []byte
+	err = db.QueryRow(ctx, query, int64(at)).Scan(&c.seq, &chain)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return chainCursor{}, nil
+	}
+	copy(c.chain[:], chain)
+	return c, err
+}
+
+// chainAt returns the log's chain at a seq.
+func chainAt(ctx context.Context, db *pgxpool.Pool, at artifact.Seq) (artifact.Hash, error) {
+	c, err := nearestCheckpoint(ctx, db, at)
+	for err == nil && c.seq < at {
+		var rows []logRow
+		rows, err = readLog(ctx, db, c.seq, int(min(at-c.seq, checkpointEvery)))
+		if err == nil && len(rows) == 0 {
+			return artifact.Hash{}, fmt.Errorf("the log ends at %d, before %d", c.seq, at)
+		}
+		for i := range rows {
+			if err == nil {
+				err = c.step(&rows[i])
+			}
+		}
+	}
+	return c.chain, err
+}
+
+// bounds returns the first seq that the log keeps and its last; 0 and 0 when it
+// is empty.
+func bounds(ctx context.Context, db *pgxpool.Pool) (first, last artifact.Seq, err error) {
+	const query = `
+		SELECT coalesce((SELECT seq FROM feed.change ORDER BY seq LIMIT 1), 0), (` + headQuery + `)`
+	err = db.QueryRow(ctx, query).Scan(&first, &last)
+	return first, last, err
+}

@@ -1,0 +1,45 @@
+package hub
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+type metrics struct {
+	commits   *prometheus.HistogramVec
+	retries   *prometheus.CounterVec
+	followers prometheus.Gauge
+}
+
+func newMetrics(h *Hub, r prometheus.Registerer) *metrics {
+	m := &metrics{
+		commits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "scidex_hub_write_seconds", Help: "Time of writes that succeeded, by verb.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
+		}, []string{"verb"}),
+		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "scidex_hub_write_retries_total", Help: "Writes that lost a race and ran again, by why.",
+		}, []string{"reason"}),
+		followers: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "scidex_hub_feed_followers", Help: "Streams of the feed that are open.",
+		}),
+	}
+	head := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "scidex_hub_log_head", Help: "Last seq of the log that the feed has read.",
+	}, func() float64 {
+		h.pump.ring.mu.RLock()
+		defer h.pump.ring.mu.RUnlock()
+		return float64(h.pump.ring.head)
+	})
+	ringBytes := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "scidex_hub_feed_ring_bytes", Help: "Encoded rows that the feed keeps in memory, in bytes.",
+	}, func() float64 {
+		h.pump.ring.mu.RLock()
+		defer h.pump.ring.mu.RUnlock()
+		return float64(h.pump.ring.bytes)
+	})
+	connections := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "scidex_hub_db_connections_in_use", Help: "Connections to PostgreSQL that are in use.",
+	}, func() float64 { return float64(h.db.Stat().AcquiredConns()) })
+	r.MustRegister(m.commits, m.retries, m.followers, head, ringBytes, connections)
+	return m
+}

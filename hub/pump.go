@@ -1,0 +1,222 @@
+package hub
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/replicate"
+)
+
+// A pump reads the log once for all followers of this process: it checks that
+// the log is dense, computes its chain, encodes each row once into a bounded
+// ring and wakes whoever waits. Laggards behind the ring read SQL themselves.
+type pump struct {
+	db       *pgxpool.Pool
+	log      *slog.Logger
+	interval time.Duration
+	ring     ring
+	woken    chan struct{} // holds at most one wake-up
+}
+
+const pumpRead = 1000 // rows
+
+func newPump(db *pgxpool.Pool, log *slog.Logger, interval time.Duration, ringBytes int) *pump {
+	p := &pump{db: db, log: log, interval: interval, woken: make(chan struct{}, 1)}
+	p.ring.limit = ringBytes
+	p.ring.changed = make(chan struct{})
+	return p
+}
+
+// wake makes the pump read now. It never waits.
+func (p *pump) wake() {
+	select {
+	case p.woken <- struct{}{}:
+	default: // one is due already
+	}
+}
+
+// run pumps until ctx ends. The database's going away is waited out.
+func (p *pump) run(ctx context.Context) error {
+	tick := time.NewTicker(p.interval)
+	defer tick.Stop()
+	var at chainCursor
+	started, failing := false, false
+	for {
+		var err error
+		if !started {
+			at, err = p.start(ctx)
+			started = err == nil
+		}
+		if started {
+			err = p.drain(ctx, &at)
+		}
+		if err != nil && ctx.Err() == nil && !failing {
+			p.log.ErrorContext(ctx, "the log cannot be read", "after", at.seq, "err", err)
+		}
+		failing = err != nil
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.woken:
+		case <-tick.C:
+		}
+	}
+}
+
+// start begins at the last checkpoint.
+func (p *pump) start(ctx context.Context) (chainCursor, error) {
+	first, last, err := bounds(ctx, p.db)
+	if err != nil {
+		return chainCursor{}, err
+	}
+	at, err := nearestCheckpoint(ctx, p.db, last)
+	if err != nil {
+		return at, err
+	}
+	if at.seq == 0 && first > 1 {
+		at.seq = first - 1 // a log trimmed before its first checkpoint
+	}
+	p.ring.begin(at)
+	return at, nil
+}
+
+// drain reads to the end of the log.
+func (p *pump) drain(ctx context.Context, at *chainCursor) error {
+	for {
+		rows, err := readLog(ctx, p.db, at.seq, pumpRead)
+		if err != nil {
+			return err
+		}
+		if len(rows) == 0 {
+			return nil
+		}
+		entries := make([]entry, len(rows))
+		for i := range rows {
+			r := &rows[i]
+			if err := at.step(r); err != nil {
+				return err
+			}
+			entries[i] = newEntry(r, at.chain)
+			if r.Seq == r.Commit && r.Seq/checkpointEvery != (r.Seq-1)/checkpointEvery || r.Seq%checkpointEvery == 0 {
+				if err := p.checkpoint(ctx, *at); err != nil {
+					return err
+				}
+			}
+		}
+		p.ring.add(entries)
+	}
+}
+
+// checkpoint notes the chain. Several hubs note the same.
+func (p *pump) checkpoint(ctx context.Context, at chainCursor) error {
+	const insert = `
+		INSERT INTO feed.checkpoint (seq, chain) VALUES ($1, $2)
+		ON CONFLICT DO NOTHING`
+	_, err := p.db.Exec(ctx, insert, int64(at.seq), at.chain[:])
+	return err
+}
+
+// An entry is a row of the log, ready to be sent.
+type entry struct {
+	seq, commit artifact.Seq
+	public      bool
+	scope       string
+	chain       artifact.Hash // after it
+	wire        []byte        // nil for internal rows
+}
+
+func newEntry(r *logRow, chain artifact.Hash) entry {
+	e := entry{seq: r.Seq, commit: r.Commit, public: r.class == replicate.Public, scope: r.Scope, chain: chain}
+	if e.public {
+		e.wire = r.AppendJSON(nil)
+	}
+	return e
+}
+
+// A ring keeps the latest entries, bounded in bytes. Readers take slices of it
+// and share the entries' bytes.
+type ring struct {
+	mu      sync.RWMutex // guards what follows
+	entries []entry      // consecutive
+	base    chainCursor  // position before entries[0]
+	head    artifact.Seq // end of the last whole commit
+	bytes   int
+	limit   int
+	changed chan struct{} // closed and replaced when head moves
+}
+
+const entryOverhead = 128 // bytes of an entry beside its wire form
+
+func (r *ring) begin(at chainCursor) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.base, r.head, r.entries, r.bytes = at, at.seq, nil, 0
+}
+
+func (r *ring) add(entries []entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.entries = append(r.entries, entries...)
+	for _, e := range entries {
+		r.bytes += len(e.wire) + entryOverhead
+		if e.seq == e.commit {
+			r.head = e.seq
+		}
+	}
+	drop := 0
+	for r.bytes > r.limit && drop < len(r.entries)-1 {
+		r.bytes -= len(r.entries[drop].wire) + entryOverhead
+		drop++
+	}
+	if drop > 0 {
+		r.base = chainCursor{r.entries[drop-1].seq, r.entries[drop-1].chain}
+		// Copied, so that what is dropped can be freed.
+		r.entries = append(make([]entry, 0, len(r.entries)-drop+pumpRead), r.entries[drop:]...)
+	}
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// after returns the entries of whole commits after a seq, and what to wait on
+// when there are none. It reports false when the ring no longer, or not yet,
+// reaches back to the seq.
+func (r *ring) after(seq artifact.Seq) (entries []entry, head artifact.Seq, changed <-chan struct{}, ok bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if seq < r.base.seq || seq > r.head {
+		return nil, r.head, r.changed, false
+	}
+	from, to := int(seq-r.base.seq), int(r.head-r.base.seq)
+	if len(r.entries) > 0 && r.entries[0].seq != r.base.seq+1 { // after a jump of epochs
+		from = r.find(seq)
+		to = r.find(r.head)
+	}
+	return r.entries[from:to:to], r.head, r.changed, true
+}
+
+// find returns how many entries stand at or before a seq.
+func (r *ring) find(seq artifact.Seq) int {
+	n := 0
+	for n < len(r.entries) && r.entries[n].seq <= seq {
+		n++
+	}
+	return n
+}
+
+// chainAt returns the chain at a seq, if the ring has it.
+func (r *ring) chainAt(seq artifact.Seq) (artifact.Hash, bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if seq == r.base.seq {
+		return r.base.chain, true
+	}
+	if i := int(seq - r.base.seq - 1); i >= 0 && i < len(r.entries) && r.entries[i].seq == seq {
+		return r.entries[i].chain, true
+	}
+	return artifact.Hash{}, false
+}

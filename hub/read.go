@@ -1,0 +1,134 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/verb"
+)
+
+// Reads run in one statement, whose snapshot also gives the log's head: what is
+// read is the state as of that seq.
+const (
+	artifactColumns = `
+		a.type, a.id, r.scope, r.revision, r.content_hash, r.schema_version, r.title, r.state,
+		a.created_at, a.created_by, r.created_at, r.created_by, a.is_latest AND r.revision = a.revision, a.superseded_by, a.quality_score`
+	getCurrentQuery = `
+		SELECT` + artifactColumns + `, CASE WHEN $4 THEN r.content ELSE '' END, (` + headQuery + `)
+		FROM artifact a JOIN artifact_revision r ON r.type = a.type AND r.id = a.id AND r.revision = a.revision
+		WHERE a.type = $1 AND a.id = $2 AND a.scope = ANY ($3)`
+	getPinnedQuery = `
+		SELECT` + artifactColumns + `, CASE WHEN $4 THEN r.content ELSE '' END, (` + headQuery + `)
+		FROM artifact a JOIN artifact_revision r ON r.type = a.type AND r.id = a.id
+		WHERE a.type = $1 AND a.id = $2 AND a.scope = ANY ($3) AND r.content_hash = $5
+		ORDER BY r.revision DESC LIMIT 1`
+	listQuery = `
+		SELECT` + artifactColumns + `, CASE WHEN $3 THEN r.content ELSE '' END, (` + headQuery + `)
+		FROM artifact a JOIN artifact_revision r ON r.type = a.type AND r.id = a.id AND r.revision = a.revision
+		WHERE a.scope = ANY ($1) AND a.is_latest`
+)
+
+// get answers the verb of that name.
+func (h *Hub) get(ctx context.Context, in verb.GetRequest) (out verb.GetResponse, err error) {
+	c, err := verb.CallerFrom(ctx)
+	if err != nil {
+		return out, err
+	}
+	if err := c.Need(verb.Viewer, "reading"); err != nil {
+		return out, err
+	}
+	withContent := in.IncludeContent == nil || *in.IncludeContent
+	query, args := getCurrentQuery, []any{in.Ref.Type, in.Ref.ID, c.VisibleScopes(), withContent}
+	if in.Ref.IsPinned() {
+		query, args = getPinnedQuery, append(args, in.Ref.Hash[:])
+	}
+	err = scanArtifact(h.db.QueryRow(ctx, query, args...), &out.Artifact, &out.AsOf)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return out, artifact.NotFound(in.Ref.String())
+	} else if err != nil {
+		return out, fmt.Errorf("read %s: %w", in.Ref, err)
+	}
+	return out, nil
+}
+
+func scanArtifact(row pgx.Row, a *artifact.Artifact, asOf *artifact.Seq) error {
+	var hash []byte
+	var content string
+	if err := row.Scan(&a.Type, &a.ID, &a.Scope, &a.Revision, &hash, &a.SchemaVersion, &a.Title, &a.State,
+		&a.CreatedAt, &a.CreatedBy, &a.UpdatedAt, &a.UpdatedBy, &a.IsLatest, &a.SupersededBy, &a.QualityScore, &content, asOf); err != nil {
+		return err
+	}
+	copy(a.ContentHash[:], hash)
+	a.Ref = artifact.Ref{Type: a.Type, ID: a.ID, Hash: a.ContentHash}
+	a.CreatedAt, a.UpdatedAt = a.CreatedAt.UTC(), a.UpdatedAt.UTC()
+	if content != "" {
+		a.Content = []byte(content)
+	}
+	return nil
+}
+
+// list answers the verb of that name: newest first, ties by ref.
+func (h *Hub) list(ctx context.Context, in verb.ListRequest) (out verb.ListResponse, err error) {
+	c, err := verb.CallerFrom(ctx)
+	if err != nil {
+		return out, err
+	}
+	if err := c.Need(verb.Viewer, "reading"); err != nil {
+		return out, err
+	}
+	limit, err := verb.PageSize(in.Limit)
+	if err != nil {
+		return out, err
+	}
+	if in.Type != "" && h.schemas.get(in.Type) == nil {
+		return out, artifact.Invalid(artifact.UnknownType(in.Type, h.schemas.types(), "/type"))
+	}
+	query, args := listQuery, []any{c.VisibleScopes(), limit + 1, in.IncludeContent}
+	arg := func(v any) string {
+		args = append(args, v)
+		return "$" + strconv.Itoa(len(args))
+	}
+	if in.Type != "" {
+		query += ` AND a.type = ` + arg(in.Type)
+	}
+	if in.Cursor != "" {
+		after, err := verb.DecodeCursor(in.Cursor, in.Type)
+		if err != nil {
+			return out, err
+		}
+		at := arg(after.At.UTC())
+		query += ` AND a.created_at <= ` + at + ` AND (a.created_at < ` + at + ` OR (a.type, a.id) > (` + arg(after.Type) + `, ` + arg(after.ID) + `))`
+	}
+	query += ` ORDER BY a.created_at DESC, a.type, a.id LIMIT $2`
+	rows, err := h.db.Query(ctx, query, args...)
+	if err != nil {
+		return out, fmt.Errorf("list artifacts: %w", err)
+	}
+	defer rows.Close()
+	out.Artifacts = []artifact.Artifact{}
+	for rows.Next() {
+		var a artifact.Artifact
+		if err := scanArtifact(rows, &a, &out.AsOf); err != nil {
+			return out, fmt.Errorf("list artifacts: %w", err)
+		}
+		out.Artifacts = append(out.Artifacts, a)
+	}
+	if err := rows.Err(); err != nil {
+		return out, fmt.Errorf("list artifacts: %w", err)
+	}
+	if len(out.Artifacts) > limit {
+		out.Artifacts = out.Artifacts[:limit]
+		last := out.Artifacts[limit-1]
+		out.NextCursor = verb.EncodeCursor(verb.ListCursor{At: last.CreatedAt.Truncate(time.Millisecond), Type: last.Type, ID: last.ID}, in.Type)
+	}
+	if len(out.Artifacts) == 0 {
+		out.AsOf, err = h.Head(ctx)
+	}
+	return out, err
+}

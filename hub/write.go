@@ -1,0 +1,294 @@
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/replicate"
+	"github.com/scidex-ai/substrate/verb"
+)
+
+// An op is one write of a request. It is made, with all that can be checked
+// without the database, before the transaction.
+type op interface {
+	// needs names what the transaction locks and reads for the op.
+	needs(n *needs)
+	// decide checks the op against the state that was read, and then either
+	// changes the state and adds its rows, or returns why not and changes
+	// nothing. It does no I/O.
+	decide(s *state) error
+	// answer returns the op's part of the response, once its commit's last seq
+	// is known; 0 when nothing was written.
+	answer(seq artifact.Seq, token string) any
+}
+
+// A writeRequest is a verb's writes, to be done in one transaction.
+type writeRequest struct {
+	verb     string
+	request  any // as received; its hash tells whether a key is reused
+	options  verb.WriteOptions
+	prepare  func() ([]op, error) // makes the ops by the schemas as they are now
+	ops      []op                 // as prepared last
+	partial  bool                 // leave out ops that fail, instead of failing whole
+	imported bool                 // an import by an admin
+}
+
+// A written is what became of a writeRequest.
+type written struct {
+	seq      artifact.Seq // last seq of the commit; 0 when nothing was written
+	errs     []error      // by op; nil for those that were done
+	replayed []byte       // the stored answer, when the key had one
+}
+
+// maxTries bounds how often a write that lost a race is run again.
+const maxTries = 6
+
+// commitTimeout bounds the last message of a write, which a caller that hangs up
+// no longer ends.
+const commitTimeout = 30 * time.Second
+
+// write is the one path that every write takes: it locks and reads, decides in
+// memory, and sends the writes, the log's rows and COMMIT in one message, so
+// that the lock that orders commits never spans a round trip. A write that lost
+// a race runs again.
+func (h *Hub) write(ctx context.Context, c *verb.Caller, w *writeRequest, response func(*written) any) (*written, error) {
+	start := time.Now()
+	key, requestHash, err := idempotencyOf(w)
+	if err != nil {
+		return nil, err
+	}
+	if w.ops, err = w.prepare(); err != nil {
+		return nil, err
+	}
+	n := newNeeds(w.ops)
+	for try := 1; ; try++ {
+		done, err := h.try(ctx, c, w, n, key, requestHash, response)
+		if err == nil {
+			h.metrics.commits.WithLabelValues(w.verb).Observe(time.Since(start).Seconds())
+			return done, nil
+		}
+		reason := retryReason(err)
+		if reason == "" || try == maxTries {
+			return nil, callerError(err)
+		}
+		h.metrics.retries.WithLabelValues(reason).Inc()
+		if errors.Is(err, errStaleSchemas) {
+			if err := h.schemas.load(ctx, h.db); err != nil {
+				return nil, err
+			}
+			if w.ops, err = w.prepare(); err != nil {
+				return nil, err
+			}
+			n = newNeeds(w.ops)
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(rand.N(time.Millisecond << try)): //nolint:gosec // jitter, not a secret
+		}
+	}
+}
+
+func (h *Hub) try(ctx context.Context, c *verb.Caller, w *writeRequest, n *needs, key *uuid.UUID, requestHash artifact.Hash, response func(*written) any) (*written, error) {
+	conn, err := h.db.Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("acquire a connection: %w", err)
+	}
+	defer conn.Release()
+	committed := false
+	defer func() {
+		if !committed {
+			rollback(ctx, conn)
+		}
+	}()
+
+	// Message 1: lock and read.
+	s := newState(h, c, w.imported)
+	stored, err := s.read(ctx, conn, n, key)
+	if err != nil {
+		return nil, err
+	}
+	if stored != nil {
+		if stored.requestHash != requestHash {
+			return nil, &artifact.Error{
+				Code: artifact.CodeValidationFailed, Reason: artifact.ReasonIdempotencyConflict,
+				Message: "the idempotency key was used for another request",
+				Details: map[string]any{"first_seen_at": stored.at},
+			}
+		}
+		return &written{seq: stored.seq, replayed: stored.response}, nil
+	}
+	if err := s.checkSchemas(n); err != nil {
+		return nil, err
+	}
+
+	// Message 2 is none: decide in memory.
+	done := &written{errs: make([]error, len(w.ops))}
+	for i, o := range w.ops {
+		if err := o.decide(s); err != nil {
+			if !w.partial {
+				return nil, &opError{i, err}
+			}
+			done.errs[i] = err
+		}
+	}
+	if w.options.DryRun || len(s.rows.kind) == 0 {
+		return done, nil
+	}
+
+	// Message 3: write, append, commit. From here on the caller's hanging up
+	// changes nothing.
+	var answer *replayable
+	if key != nil {
+		raw, err := json.Marshal(response(done))
+		if err != nil {
+			return nil, err
+		}
+		answer = &replayable{key: *key, requestHash: requestHash, response: raw}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	defer cancel()
+	b := new(pgx.Batch)
+	s.queue(b)
+	var last int64
+	queueAppend(b, &s.rows, c, w.verb, answer).QueryRow(func(row pgx.Row) error { return row.Scan(&last) })
+	b.Queue("COMMIT")
+	if err := conn.SendBatch(ctx, b).Close(); err != nil {
+		return nil, commitError(err)
+	}
+	committed = true
+	h.pump.wake()
+	h.agents.Store(c.Actor.ID, struct{}{})
+	done.seq = artifact.Seq(last)
+	return done, nil
+}
+
+// rollback ends a transaction that is not to be committed. A connection on which
+// that fails is closed, which ends it too.
+func rollback(ctx context.Context, conn *pgxpool.Conn) {
+	if conn.Conn().IsClosed() || conn.Conn().PgConn().TxStatus() == 'I' {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if _, err := conn.Exec(ctx, "ROLLBACK"); err != nil {
+		_ = conn.Conn().Close(ctx) // it is broken; the pool drops it
+	}
+}
+
+// An opError is the error of one op of several.
+type opError struct {
+	index int
+	err   error
+}
+
+func (e *opError) Error() string { return e.err.Error() }
+func (e *opError) Unwrap() error { return e.err }
+
+// commitError tells apart what the server refused, which left nothing behind,
+// and a connection that broke while the commit was under way.
+func commitError(err error) error {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Severity != "FATAL" && pg.Severity != "PANIC" {
+		return err
+	}
+	return &artifact.Error{
+		Code: artifact.CodeUnavailable, Reason: artifact.ReasonOutcomeUnknown, Retryable: true, RetryAfterMS: 1000,
+		Message: "the database did not confirm the commit; retry with the same idempotency key",
+		Details: map[string]any{"outcome_unknown": true},
+	}
+}
+
+// SQLSTATEs that a write meets.
+const (
+	uniqueViolation      = "23505"
+	serializationFailure = "40001"
+	deadlockDetected     = "40P01"
+	lockNotAvailable     = "55P03"
+	queryCanceled        = "57014"
+)
+
+// retryReason returns why a failed try is worth another, or "".
+func retryReason(err error) string {
+	if errors.Is(err, errStaleSchemas) {
+		return "schema_changed"
+	}
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return ""
+	}
+	switch pg.Code {
+	case serializationFailure:
+		return "serialization"
+	case deadlockDetected:
+		return "deadlock"
+	case uniqueViolation:
+		return "raced" // another made the same thing; the next try reads it
+	}
+	return ""
+}
+
+// callerError turns what a caller can act on into an [artifact.Error].
+func callerError(err error) error {
+	var own *artifact.Error
+	if errors.As(err, &own) {
+		return err
+	}
+	busy := &artifact.Error{Code: artifact.CodeUnavailable, Reason: "busy", Message: "the hub is busy; try again", Retryable: true, RetryAfterMS: 1000}
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		switch pg.Code {
+		case lockNotAvailable, queryCanceled, serializationFailure, deadlockDetected, uniqueViolation:
+			return busy
+		}
+		if pg.Code[:2] == "57" || pg.Code[:2] == "53" || pg.Code[:2] == "08" { // shutdown, resources, connection
+			return busy
+		}
+		return err
+	}
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) || pgconn.SafeToRetry(err) {
+		busy.Reason, busy.Message = "database_unreachable", "the hub cannot reach its database"
+		return busy
+	}
+	return err
+}
+
+// idempotencyOf returns the request's key, nil for none, and the hash by which a
+// second request with that key is known to be the same.
+func idempotencyOf(w *writeRequest) (*uuid.UUID, artifact.Hash, error) {
+	if w.options.IdempotencyKey == "" {
+		return nil, artifact.Hash{}, nil
+	}
+	key, err := uuid.Parse(w.options.IdempotencyKey)
+	if err != nil || len(w.options.IdempotencyKey) != 36 {
+		return nil, artifact.Hash{}, artifact.Invalid(artifact.Problem{
+			Path: "/idempotency_key", Constraint: "uuid", Message: "an idempotency key is a UUID",
+			Value: artifact.Received(w.options.IdempotencyKey),
+		})
+	}
+	raw, err := json.Marshal(w.request)
+	if err != nil {
+		return nil, artifact.Hash{}, fmt.Errorf("hash the request: %w", err)
+	}
+	return &key, artifact.HashBytes(append([]byte(w.verb+"\n"), raw...)), nil
+}
+
+// token returns the consistency token of a commit, "" when nothing was written.
+func (h *Hub) token(seq artifact.Seq) string {
+	if seq == 0 {
+		return ""
+	}
+	return replicate.Token(h.id.epoch, seq)
+}

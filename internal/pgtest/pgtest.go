@@ -1,0 +1,148 @@
+// Package pgtest gives each test a PostgreSQL database of its own. Start with this
+// file; server.go sees to the server that holds them.
+package pgtest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/scidex-ai/substrate/internal/postgres"
+)
+
+// Env is the environment variable that may hold the connection string, a URL, of a
+// server where tests create databases. Without it the test binary runs a server of
+// its own.
+const Env = "SCIDEX_TEST_DATABASE"
+
+// Setup prepares an empty database, as migrations do.
+type Setup = func(context.Context, *pgxpool.Pool) error
+
+// A template is a database that one setup has prepared, once per test binary.
+type template struct {
+	once sync.Once
+	name string
+	err  error
+}
+
+var (
+	// prefix differs between the test binaries that share a server.
+	prefix = "scidex_test_" + strings.ToLower(rand.Text()[:10])
+	count  atomic.Int64
+
+	templatesMu sync.Mutex
+	templates   = map[uintptr]*template{} // guarded by templatesMu; by the setup's code
+)
+
+// New returns a pool on a fresh copy of a database that setup has prepared. Setup
+// runs once per test binary, on a template; a copy takes about 0.1 s. Two
+// closures of one function literal are the same setup. A nil setup prepares nothing.
+//
+// The test is skipped when there is no PostgreSQL and CI is not set.
+func New(tb testing.TB, setup Setup) *pgxpool.Pool {
+	tb.Helper()
+	ctx := tb.Context()
+	pool, err := pgxpool.New(ctx, URL(tb, setup))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(pool.Close) // runs before the database is dropped
+	return pool
+}
+
+// URL returns the connection string of a fresh database, as New makes it. It is
+// dropped when the test ends, whoever is connected.
+func URL(tb testing.TB, setup Setup) string {
+	tb.Helper()
+	ctx := tb.Context()
+	server, err := serverURL(context.WithoutCancel(ctx))
+	if missing := (*postgres.NoBinariesError)(nil); errors.As(err, &missing) && os.Getenv("CI") == "" {
+		tb.Skip(err)
+	}
+	if err != nil {
+		tb.Fatalf("start a test server: %v", err)
+	}
+	t := templateOf(setup)
+	t.once.Do(func() { t.err = t.create(ctx, server, setup) })
+	if t.err != nil {
+		tb.Fatalf("set up template database: %v", t.err)
+	}
+	name := fmt.Sprintf("%s_%d", prefix, count.Add(1))
+	if err := execute(ctx, server, "CREATE DATABASE "+name+" TEMPLATE "+t.name); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := execute(context.WithoutCancel(ctx), server, "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
+			tb.Error(err)
+		}
+	})
+	u, err := withDatabase(server, name)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return u
+}
+
+func templateOf(setup Setup) *template {
+	key := reflect.ValueOf(setup).Pointer() // 0 for nil
+	templatesMu.Lock()
+	defer templatesMu.Unlock()
+	if templates[key] == nil {
+		templates[key] = &template{name: fmt.Sprintf("%s_template_%d", prefix, len(templates)+1)}
+	}
+	return templates[key]
+}
+
+func (t *template) create(ctx context.Context, server string, setup Setup) error {
+	if err := execute(ctx, server, "CREATE DATABASE "+t.name+" TEMPLATE template0"); err != nil {
+		return err
+	}
+	if setup == nil {
+		return nil
+	}
+	u, err := withDatabase(server, t.name)
+	if err != nil {
+		return err
+	}
+	pool, err := pgxpool.New(ctx, u)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	return setup(ctx, pool)
+}
+
+func execute(ctx context.Context, url, sql string) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, sql); err != nil {
+		return fmt.Errorf("%s: %w", sql, err)
+	}
+	return nil
+}
+
+func withDatabase(server, name string) (string, error) {
+	u, err := url.Parse(server)
+	if err != nil {
+		return "", fmt.Errorf("parse %s: %w", Env, err)
+	}
+	if u.Scheme != "postgres" && u.Scheme != "postgresql" {
+		return "", fmt.Errorf("%s is no URL like postgres://user@host/database", Env)
+	}
+	u.Path = "/" + name
+	return u.String(), nil
+}

@@ -1,0 +1,142 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/replicate"
+)
+
+// A commit is the open SQLite transaction of a batch, or of the parts of one.
+type commit struct {
+	from   replicate.Position // what was applied before it
+	to     artifact.Seq       // the last row in it, or where its last part led
+	sums   replicate.Sums     // what it changes in the digest
+	recent recent             // the latest events, its own with them
+}
+
+// Hello implements [replicate.Sink]. The first hello ties the replica to its hub
+// and epoch; any other is refused with an error that wraps [ErrForeignHub].
+func (s *Store) Hello(ctx context.Context, h replicate.Hello) error {
+	p := s.now.Load().position
+	switch {
+	case h.MinReader > replicate.WireVersion:
+		return fmt.Errorf("this node is too old: the hub's feed needs a reader of version %d and this one is %d; install a newer scidex", h.MinReader, replicate.WireVersion)
+	case h.HubID == "" || h.Epoch < 1:
+		return errors.New("the hub's hello names no hub or epoch")
+	case p.HubID != "" && h.HubID != p.HubID:
+		return fmt.Errorf("%w: this is hub %s and the replica is of %s; follow that hub, or join this one with an empty data directory", ErrForeignHub, h.HubID, p.HubID)
+	case p.HubID != "" && h.Epoch != p.Epoch:
+		return fmt.Errorf("%w: it was restored and is in epoch %d, the replica in %d; rebuild the replica: scidex node rebuild", ErrForeignHub, h.Epoch, p.Epoch)
+	}
+	s.Abort(ctx) // a stream begins: no part of a commit is left
+	const update = `UPDATE replica_state SET hub_id = ?1, epoch = ?2, hub_schema = ?3`
+	if _, err := s.conn.ExecContext(context.WithoutCancel(ctx), update, h.HubID, h.Epoch, h.Schema); err != nil {
+		return fmt.Errorf("store the hub's hello: %w", err)
+	}
+	if p.HubID == "" {
+		p.HubID, p.Epoch = h.HubID, h.Epoch
+		s.publish(p, s.now.Load().recent)
+	}
+	return nil
+}
+
+// Apply implements [replicate.Sink]. A feed that goes back, or whose rows are
+// not what their hashes say, is refused, and then nothing of the commit is kept.
+func (s *Store) Apply(ctx context.Context, b replicate.Batch) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ctx = context.WithoutCancel(ctx) // a commit is made or not; it is short
+	err := s.apply(ctx, b)
+	if err != nil {
+		s.Abort(ctx)
+	}
+	return err
+}
+
+func (s *Store) apply(ctx context.Context, b replicate.Batch) error {
+	p := s.now.Load().position
+	switch {
+	case p.HubID == "":
+		return errors.New("apply: the hub did not say hello")
+	case b.To < p.Seq:
+		return fmt.Errorf("apply: the feed goes back from %d to %d", p.Seq, b.To)
+	case len(b.Rows) == 0 && s.commit != nil && b.To <= s.commit.to:
+		return nil // a beat amid the parts of a commit does not end it
+	case s.commit == nil && b.To == p.Seq:
+		return nil // all of it is here
+	}
+	if s.commit == nil {
+		if _, err := s.write.begin.ExecContext(ctx); err != nil {
+			return fmt.Errorf("begin to apply: %w", err)
+		}
+		s.commit = &commit{from: p, to: p.Seq, sums: make(replicate.Sums), recent: s.now.Load().recent}
+	}
+	for i := range b.Rows {
+		r := &b.Rows[i]
+		if r.Seq <= s.commit.to {
+			continue
+		}
+		if err := s.applyRow(ctx, r, b.To); err != nil {
+			return fmt.Errorf("apply change %d, %s %s: %w", r.Seq, r.Kind, r.Ref, err)
+		}
+		s.commit.to = r.Seq
+	}
+	s.commit.to = b.To
+	if b.Partial {
+		return nil
+	}
+	return s.end(ctx, b.Chain)
+}
+
+func (s *Store) applyRow(ctx context.Context, r *replicate.Row, upTo artifact.Seq) error {
+	if r.Seq > upTo {
+		return fmt.Errorf("it is beyond its batch, which leads to %d", upTo)
+	}
+	if err := s.write.row(ctx, r); err != nil {
+		return err
+	}
+	s.commit.sums.Apply(r, false)
+	if r.Event == nil {
+		return nil
+	}
+	e := eventOf(r)
+	s.commit.recent.add(e)
+	return s.write.event(ctx, &e)
+}
+
+// end commits, with the position that the commit leads to, and then tells.
+func (s *Store) end(ctx context.Context, chain artifact.Hash) error {
+	c := s.commit
+	if err := s.write.digest(ctx, c.sums); err != nil {
+		return fmt.Errorf("apply the digest at %d: %w", c.to, err)
+	}
+	p := c.from
+	p.Seq, p.Chain = c.to, chain
+	moved, err := s.write.position(ctx, c.from.Seq, p)
+	if err != nil {
+		return fmt.Errorf("apply the position %d: %w", c.to, err)
+	}
+	if !moved {
+		return fmt.Errorf("apply up to %d: the file is no more at %d; another process writes it", c.to, c.from.Seq)
+	}
+	if _, err := s.write.commit.ExecContext(ctx); err != nil {
+		return fmt.Errorf("commit up to %d: %w", c.to, err)
+	}
+	s.commit = nil
+	s.publish(p, c.recent)
+	return nil
+}
+
+// Abort implements [replicate.Sink].
+func (s *Store) Abort(ctx context.Context) {
+	if s.commit == nil {
+		return
+	}
+	s.commit = nil
+	// An error means that SQLite has undone the transaction already.
+	_, _ = s.write.rollback.ExecContext(context.WithoutCancel(ctx))
+}

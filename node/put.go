@@ -1,0 +1,293 @@
+package node
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/replicate"
+)
+
+// writeStatements are prepared on the writer's connection.
+type writeStatements struct {
+	begin, commit, rollback                         *sql.Stmt
+	putHead, deleteHead, deleteAggregates           *sql.Stmt
+	putRevision, deleteRevision                     *sql.Stmt
+	putLink, deleteLink                             *sql.Stmt
+	putSignal, putAggregate, deleteSignal           *sql.Stmt
+	putSchema, currentSchema, putScope, deleteScope *sql.Stmt
+	putEvent, setPosition, sum, putSum, deleteSum   *sql.Stmt
+}
+
+const (
+	putHeadSQL = `INSERT INTO artifact (type, id, scope, revision, content_hash, schema_version, title, state,
+			is_latest, superseded_by, quality_score, created_at, created_by, updated_at, updated_by, row_hash)
+		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
+		ON CONFLICT (type, id) DO UPDATE SET scope = excluded.scope, revision = excluded.revision,
+			content_hash = excluded.content_hash, schema_version = excluded.schema_version, title = excluded.title,
+			state = excluded.state, is_latest = excluded.is_latest, superseded_by = excluded.superseded_by,
+			quality_score = excluded.quality_score, created_at = excluded.created_at, created_by = excluded.created_by,
+			updated_at = excluded.updated_at, updated_by = excluded.updated_by, row_hash = excluded.row_hash`
+	deleteHeadSQL       = `DELETE FROM artifact WHERE type = ?1 AND id = ?2 AND scope = ?3`
+	deleteAggregatesSQL = `DELETE FROM signal_aggregate WHERE type = ?1 AND artifact = ?2`
+
+	putRevisionSQL = `INSERT INTO artifact_revision (type, id, revision, scope, content_hash, schema_version, title,
+			state, created_at, created_by, row_hash, note, provenance, content)
+		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
+		ON CONFLICT (type, id, revision) DO UPDATE SET scope = excluded.scope, content_hash = excluded.content_hash,
+			schema_version = excluded.schema_version, title = excluded.title, state = excluded.state,
+			created_at = excluded.created_at, created_by = excluded.created_by, row_hash = excluded.row_hash,
+			note = excluded.note, provenance = excluded.provenance, content = excluded.content`
+	deleteRevisionSQL = `DELETE FROM artifact_revision WHERE type = ?1 AND id = ?2 AND revision = ?3 AND scope = ?4`
+
+	putLinkSQL = `INSERT OR REPLACE INTO link (id, from_type, from_id, predicate, to_type, to_id, to_ref, scope,
+			evidence_refs, evidence, created_at, created_by, row_hash)
+		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)`
+	deleteLinkSQL = `DELETE FROM link WHERE id = ?1 AND scope = ?2`
+
+	putSignalSQL = `INSERT OR REPLACE INTO signal (id, type, artifact, scope, kind, dimension, voter, voter_kind,
+			value, weight, reason, metadata, created_at, created_by, row_hash)
+		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)`
+	putAggregateSQL = `INSERT OR REPLACE INTO signal_aggregate (type, artifact, kind, dimension, n, voters, sum, sum_sq)
+		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)`
+	deleteSignalSQL = `DELETE FROM signal WHERE id = ?1 AND scope = ?2`
+
+	putSchemaSQL = `INSERT OR REPLACE INTO schema_registry (type, version, is_current, document, created_at)
+		VALUES (?1, ?2, 0, ?3, ?4)`
+	currentSchemaSQL = `UPDATE schema_registry
+		SET is_current = (version = (SELECT max(s.version) FROM schema_registry AS s WHERE s.type = ?1)) WHERE type = ?1`
+	putScopeSQL    = `INSERT OR REPLACE INTO scope (id, title, created_at) VALUES (?1, ?2, ?3)`
+	deleteScopeSQL = `DELETE FROM scope WHERE id = ?1`
+
+	putEventSQL = `INSERT INTO event (seq, type, ref, scope, actor_id, actor_kind, at, payload)
+		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)`
+	// Another process that writes the same file would have moved it.
+	setPositionSQL = `UPDATE replica_state SET seq = ?2, chain = ?3 WHERE seq = ?1`
+	sumSQL         = `SELECT n, acc FROM digest WHERE scope = ?1 AND kind = ?2 AND type = ?3`
+	putSumSQL      = `INSERT OR REPLACE INTO digest (scope, kind, type, n, acc) VALUES (?1, ?2, ?3, ?4, ?5)`
+	deleteSumSQL   = `DELETE FROM digest WHERE scope = ?1 AND kind = ?2 AND type = ?3`
+)
+
+func (w *writeStatements) prepare(ctx context.Context, conn *sql.Conn) error {
+	return prepare(ctx, conn, map[**sql.Stmt]string{
+		&w.begin: "BEGIN IMMEDIATE", &w.commit: "COMMIT", &w.rollback: "ROLLBACK",
+		&w.putHead: putHeadSQL, &w.deleteHead: deleteHeadSQL, &w.deleteAggregates: deleteAggregatesSQL,
+		&w.putRevision: putRevisionSQL, &w.deleteRevision: deleteRevisionSQL,
+		&w.putLink: putLinkSQL, &w.deleteLink: deleteLinkSQL,
+		&w.putSignal: putSignalSQL, &w.putAggregate: putAggregateSQL, &w.deleteSignal: deleteSignalSQL,
+		&w.putSchema: putSchemaSQL, &w.currentSchema: currentSchemaSQL,
+		&w.putScope: putScopeSQL, &w.deleteScope: deleteScopeSQL,
+		&w.putEvent: putEventSQL, &w.setPosition: setPositionSQL,
+		&w.sum: sumSQL, &w.putSum: putSumSQL, &w.deleteSum: deleteSumSQL,
+	})
+}
+
+// row stores what a row says of its thing. A kind that this build does not know
+// stores nothing: a newer hub may have more of them.
+func (w *writeStatements) row(ctx context.Context, r *replicate.Row) error {
+	switch r.Op {
+	case replicate.Put:
+		return w.put(ctx, r)
+	case replicate.Delete:
+		return w.delete(ctx, r)
+	case replicate.Emit:
+		return nil
+	}
+	return fmt.Errorf("unknown op %.10q", r.Op)
+}
+
+func (w *writeStatements) put(ctx context.Context, r *replicate.Row) error {
+	switch r.Kind {
+	case replicate.KindArtifact:
+		return w.head(ctx, r)
+	case replicate.KindRevision:
+		return w.revision(ctx, r)
+	case replicate.KindLink:
+		return w.link(ctx, r)
+	case replicate.KindSignal:
+		return w.signal(ctx, r)
+	case replicate.KindSchema:
+		return w.schema(ctx, r)
+	case replicate.KindScope:
+		return w.scope(ctx, r)
+	}
+	return nil
+}
+
+func (w *writeStatements) delete(ctx context.Context, r *replicate.Row) (err error) {
+	typ, id, _ := strings.Cut(r.Ref, ":")
+	switch r.Kind {
+	case replicate.KindArtifact:
+		// Signals that move with it bring their aggregates anew.
+		if _, err = w.deleteHead.ExecContext(ctx, typ, id, r.Scope); err == nil {
+			_, err = w.deleteAggregates.ExecContext(ctx, typ, id)
+		}
+	case replicate.KindRevision:
+		_, err = w.deleteRevision.ExecContext(ctx, typ, id, r.Revision, r.Scope)
+	case replicate.KindLink:
+		_, err = w.deleteLink.ExecContext(ctx, id, r.Scope)
+	case replicate.KindSignal:
+		_, err = w.deleteSignal.ExecContext(ctx, id, r.Scope)
+	case replicate.KindScope:
+		_, err = w.deleteScope.ExecContext(ctx, id)
+	}
+	return err
+}
+
+func (w *writeStatements) head(ctx context.Context, r *replicate.Row) error {
+	var h replicate.Head
+	if err := json.Unmarshal(r.Data, &h); err != nil {
+		return err
+	}
+	if err := check(r, h.Type, h.ID, h.Scope); err != nil {
+		return err
+	}
+	_, err := w.putHead.ExecContext(ctx, h.Type, h.ID, h.Scope, h.Revision, h.ContentHash[:], h.SchemaVersion,
+		h.Title, h.State, h.IsLatest, h.SupersededBy, h.QualityScore,
+		h.CreatedAt.UnixMilli(), h.CreatedBy, h.UpdatedAt.UnixMilli(), h.UpdatedBy, r.Hash[:])
+	return err
+}
+
+func (w *writeStatements) revision(ctx context.Context, r *replicate.Row) error {
+	var v struct {
+		replicate.Revision
+		Provenance json.RawMessage `json:"provenance"` // kept as it is
+	}
+	if err := json.Unmarshal(r.Data, &v); err != nil {
+		return err
+	}
+	if err := check(r, v.Type, v.ID, v.Scope); err != nil {
+		return err
+	}
+	if artifact.ContentHash(v.Type, v.Title, v.State, r.Content) != v.ContentHash {
+		return errors.New("the content is not what its hash says")
+	}
+	_, err := w.putRevision.ExecContext(ctx, v.Type, v.ID, v.Revision.Revision, v.Scope, v.ContentHash[:], v.SchemaVersion,
+		v.Title, v.State, v.CreatedAt.UnixMilli(), v.CreatedBy, r.Hash[:], v.Note, string(v.Provenance), string(r.Content))
+	return err
+}
+
+func (w *writeStatements) link(ctx context.Context, r *replicate.Row) error {
+	var l struct {
+		replicate.Link
+		EvidenceRefs json.RawMessage `json:"evidence_refs"` // kept as it is
+	}
+	if err := json.Unmarshal(r.Data, &l); err != nil {
+		return err
+	}
+	if err := check(r, replicate.LinkType, l.ID, l.Scope); err != nil {
+		return err
+	}
+	from, err := artifact.ParseRef(l.From)
+	if err != nil {
+		return err
+	}
+	to, err := artifact.ParseRef(l.To)
+	if err != nil {
+		return err
+	}
+	_, err = w.putLink.ExecContext(ctx, l.ID, from.Type, from.ID, l.Predicate, to.Type, to.ID, l.To, l.Scope,
+		string(l.EvidenceRefs), string(l.Evidence), l.At.UnixMilli(), l.By, r.Hash[:])
+	return err
+}
+
+func (w *writeStatements) signal(ctx context.Context, r *replicate.Row) error {
+	var g replicate.Signal
+	if err := json.Unmarshal(r.Data, &g); err != nil {
+		return err
+	}
+	if err := check(r, replicate.SignalType, g.ID, g.Scope); err != nil {
+		return err
+	}
+	ref, err := artifact.ParseRef(g.Ref)
+	if err != nil {
+		return err
+	}
+	if _, err := w.putSignal.ExecContext(ctx, g.ID, ref.Type, ref.ID, g.Scope, g.Kind, g.Dimension, g.Voter, g.VoterKind,
+		g.Value.String(), g.Weight.String(), g.Reason, string(g.Metadata), g.At.UnixMilli(), g.By, r.Hash[:]); err != nil {
+		return err
+	}
+	a := &g.Aggregate
+	_, err = w.putAggregate.ExecContext(ctx, ref.Type, ref.ID, a.Kind, a.Dimension, a.Count, a.Voters, a.Sum.String(), a.SumSq.String())
+	return err
+}
+
+func (w *writeStatements) schema(ctx context.Context, r *replicate.Row) error {
+	var c replicate.Schema
+	if err := json.Unmarshal(r.Data, &c); err != nil {
+		return err
+	}
+	if _, err := w.putSchema.ExecContext(ctx, c.Type, c.SchemaVersion, string(c.Document), c.CreatedAt.UnixMilli()); err != nil {
+		return err
+	}
+	_, err := w.currentSchema.ExecContext(ctx, c.Type)
+	return err
+}
+
+func (w *writeStatements) scope(ctx context.Context, r *replicate.Row) error {
+	var c replicate.Scope
+	if err := json.Unmarshal(r.Data, &c); err != nil {
+		return err
+	}
+	_, err := w.putScope.ExecContext(ctx, c.ID, c.Title, c.CreatedAt.UnixMilli())
+	return err
+}
+
+// check refuses data that speaks of another thing than its row: the digest is
+// kept by the row, and what is read is the data.
+func check(r *replicate.Row, typ, id, scope string) error {
+	rest, ok := strings.CutPrefix(r.Ref, typ)
+	if !ok || len(rest) != len(id)+1 || rest[0] != ':' || rest[1:] != id || r.Scope != scope {
+		return fmt.Errorf("the row is of %s in %s and its data of %s:%s in %s", r.Ref, r.Scope, typ, id, scope)
+	}
+	return nil
+}
+
+func (w *writeStatements) event(ctx context.Context, e *artifact.Event) error {
+	_, err := w.putEvent.ExecContext(ctx, int64(e.ID), e.Type, e.Ref, e.Scope, e.Actor.ID, e.Actor.Kind, e.At.UnixMilli(), string(e.Payload))
+	return err
+}
+
+// digest merges what a commit changes into the stored sums.
+func (w *writeStatements) digest(ctx context.Context, sums replicate.Sums) error {
+	for k, change := range sums {
+		var n int64
+		var acc []byte
+		err := w.sum.QueryRowContext(ctx, k.Scope, k.Kind, k.Type).Scan(&n, &acc)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		n += change.Count
+		xor := change.XOR
+		for i := range acc {
+			xor[i] ^= acc[i]
+		}
+		if n == 0 && xor.IsZero() {
+			_, err = w.deleteSum.ExecContext(ctx, k.Scope, k.Kind, k.Type)
+		} else {
+			_, err = w.putSum.ExecContext(ctx, k.Scope, k.Kind, k.Type, n, xor[:])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// position moves the stored position, unless it is not where it is to move from.
+func (w *writeStatements) position(ctx context.Context, from artifact.Seq, to replicate.Position) (moved bool, err error) {
+	chain := to.Chain[:]
+	if to.Chain.IsZero() {
+		chain = []byte{}
+	}
+	res, err := w.setPosition.ExecContext(ctx, int64(from), int64(to.Seq), chain)
+	if err != nil {
+		return false, err
+	}
+	n, err := res.RowsAffected()
+	return n == 1, err
+}

@@ -1,0 +1,238 @@
+package node
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/verb"
+)
+
+// readStatements are prepared on the pool of readers.
+type readStatements struct {
+	applied, events         *sql.Stmt
+	get, getPinned          *sql.Stmt
+	list, listOfType        *sql.Stmt
+	types                   *sql.Stmt
+	schemas, schemaVersions *sql.Stmt
+}
+
+// Every query of artifacts has a condition on the caller's scopes, a JSON array.
+const (
+	getSQL = `SELECT a.type, a.id, a.scope, a.revision, a.content_hash, a.schema_version, a.title, a.state,
+			a.created_at, a.created_by, a.updated_at, a.updated_by, a.is_latest, a.superseded_by, a.quality_score,
+			CASE WHEN ?4 THEN r.content END, (SELECT seq FROM replica_state)
+		FROM artifact AS a
+		CROSS JOIN artifact_revision AS r ON r.type = a.type AND r.id = a.id AND r.revision = a.revision
+		WHERE a.type = ?1 AND a.id = ?2 AND a.scope IN (SELECT value FROM json_each(?3))`
+
+	// Two revisions may have one hash: the later one is meant.
+	getPinnedSQL = `SELECT r.type, r.id, r.scope, r.revision, r.content_hash, r.schema_version, r.title, r.state,
+			a.created_at, a.created_by, r.created_at, r.created_by, a.is_latest AND a.revision = r.revision, a.superseded_by, a.quality_score,
+			CASE WHEN ?4 THEN r.content END, (SELECT seq FROM replica_state)
+		FROM artifact_revision AS r
+		CROSS JOIN artifact AS a ON a.type = r.type AND a.id = r.id
+		WHERE r.type = ?1 AND r.id = ?2 AND r.content_hash = ?5
+			AND r.scope IN (SELECT value FROM json_each(?3)) AND a.scope IN (SELECT value FROM json_each(?3))
+		ORDER BY r.revision DESC LIMIT 1`
+
+	listColumns = `SELECT a.type, a.id, a.scope, a.revision, a.content_hash, a.schema_version, a.title, a.state,
+			a.created_at, a.created_by, a.updated_at, a.updated_by, a.is_latest, a.superseded_by, a.quality_score,
+			CASE WHEN ?3 THEN (SELECT r.content FROM artifact_revision AS r
+				WHERE r.type = a.type AND r.id = a.id AND r.revision = a.revision) END
+		FROM artifact AS a
+		WHERE a.scope IN (SELECT value FROM json_each(?1)) AND a.is_latest = 1`
+	listSQL = listColumns + ` AND a.created_at <= ?4 AND (a.created_at < ?4 OR (a.type, a.id) > (?5, ?6))
+		ORDER BY a.created_at DESC, a.type, a.id LIMIT ?2`
+	listOfTypeSQL = listColumns + ` AND a.type = ?5 AND a.created_at <= ?4 AND (a.created_at < ?4 OR a.id > ?6)
+		ORDER BY a.created_at DESC, a.id LIMIT ?2`
+
+	typesSQL = `SELECT DISTINCT type FROM schema_registry ORDER BY type`
+
+	schemasSQL = `SELECT type, version, is_current, document, created_at FROM schema_registry
+		WHERE is_current = 1 AND (?1 = '' OR type = ?1) ORDER BY type`
+	schemaVersionSQL = `SELECT type, version, is_current, document, created_at FROM schema_registry
+		WHERE type = ?1 AND version = ?2`
+)
+
+func (r *readStatements) prepare(ctx context.Context, pool *sql.DB) error {
+	return prepare(ctx, pool, map[**sql.Stmt]string{
+		&r.applied: appliedSQL, &r.events: eventsSQL, &r.get: getSQL, &r.getPinned: getPinnedSQL,
+		&r.list: listSQL, &r.listOfType: listOfTypeSQL, &r.types: typesSQL,
+		&r.schemas: schemasSQL, &r.schemaVersions: schemaVersionSQL,
+	})
+}
+
+// Verbs binds the verbs that are answered from the replica.
+func (s *Store) Verbs(r *verb.Registry) {
+	verb.Bind(r, verb.Get, s.get)
+	verb.Bind(r, verb.List, s.list)
+	verb.Bind(r, verb.Schema, s.schema)
+}
+
+// visible returns the scopes that the caller in ctx may see, as a JSON array.
+func visible(ctx context.Context) (string, error) {
+	c, err := verb.CallerFrom(ctx)
+	if err != nil {
+		return "", err
+	}
+	raw, err := json.Marshal(c.VisibleScopes())
+	return string(raw), err
+}
+
+func (s *Store) get(ctx context.Context, in verb.GetRequest) (out verb.GetResponse, err error) {
+	scopes, err := visible(ctx)
+	if err != nil {
+		return out, err
+	}
+	content := in.IncludeContent == nil || *in.IncludeContent
+	// One row by its key: watching ctx would cost more than reading it.
+	ctx = context.WithoutCancel(ctx)
+	var row *sql.Row
+	if in.Ref.IsPinned() {
+		row = s.read.getPinned.QueryRowContext(ctx, in.Ref.Type, in.Ref.ID, scopes, content, in.Ref.Hash[:])
+	} else {
+		row = s.read.get.QueryRowContext(ctx, in.Ref.Type, in.Ref.ID, scopes, content)
+	}
+	out.Artifact, err = scanArtifact(row.Scan, &out.AsOf)
+	if errors.Is(err, sql.ErrNoRows) {
+		return verb.GetResponse{}, artifact.NotFound(in.Ref.String())
+	}
+	return out, err
+}
+
+// scanArtifact reads the columns of the queries above, and then more.
+func scanArtifact(scan func(...any) error, more ...any) (a artifact.Artifact, err error) {
+	var hash []byte
+	var created, updated int64
+	err = scan(append([]any{
+		&a.Type, &a.ID, &a.Scope, &a.Revision, &hash, &a.SchemaVersion, &a.Title, &a.State,
+		&created, &a.CreatedBy, &updated, &a.UpdatedBy, &a.IsLatest, &a.SupersededBy, &a.QualityScore,
+		(*[]byte)(&a.Content),
+	}, more...)...)
+	copy(a.ContentHash[:], hash)
+	a.Ref = artifact.Ref{Type: a.Type, ID: a.ID, Hash: a.ContentHash}
+	a.CreatedAt, a.UpdatedAt = fromMillis(created), fromMillis(updated)
+	return a, err
+}
+
+func (s *Store) list(ctx context.Context, in verb.ListRequest) (out verb.ListResponse, err error) {
+	scopes, err := visible(ctx)
+	if err != nil {
+		return out, err
+	}
+	size, err := in.PageSize()
+	if err != nil {
+		return out, err
+	}
+	after := verb.ListCursor{At: time.UnixMilli(math.MaxInt64)} // newer than any
+	if in.Cursor != "" {
+		if after, err = verb.DecodeCursor(in.Cursor, in.Type); err != nil {
+			return out, err
+		}
+	}
+	tx, err := s.readers.BeginTx(ctx, nil)
+	if err != nil {
+		return out, err
+	}
+	defer tx.Rollback() //nolint:errcheck // it only read
+	if err := tx.StmtContext(ctx, s.read.applied).QueryRowContext(ctx).Scan(&out.AsOf); err != nil {
+		return out, err
+	}
+	stmt, typ := s.read.list, after.Type
+	if in.Type != "" {
+		if err := s.checkType(ctx, tx, in.Type); err != nil {
+			return verb.ListResponse{}, err
+		}
+		stmt, typ = s.read.listOfType, in.Type
+	}
+	rows, err := tx.StmtContext(ctx, stmt).QueryContext(ctx, scopes, size+1, in.IncludeContent, after.At.UnixMilli(), typ, after.ID)
+	if err != nil {
+		return verb.ListResponse{}, err
+	}
+	defer rows.Close()
+	out.Artifacts = make([]artifact.Artifact, 0, size+1)
+	for rows.Next() {
+		a, err := scanArtifact(rows.Scan)
+		if err != nil {
+			return verb.ListResponse{}, err
+		}
+		out.Artifacts = append(out.Artifacts, a)
+	}
+	if err := rows.Err(); err != nil {
+		return verb.ListResponse{}, err
+	}
+	if len(out.Artifacts) > size {
+		out.Artifacts = out.Artifacts[:size]
+		last := &out.Artifacts[size-1]
+		out.NextCursor = verb.EncodeCursor(verb.ListCursor{At: last.CreatedAt, Type: last.Type, ID: last.ID}, in.Type)
+	}
+	return out, nil
+}
+
+// checkType refuses a type that is not registered.
+func (s *Store) checkType(ctx context.Context, tx *sql.Tx, typ string) error {
+	rows, err := tx.StmtContext(ctx, s.read.types).QueryContext(ctx)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	var known []string
+	for rows.Next() {
+		var t string
+		if err := rows.Scan(&t); err != nil {
+			return err
+		}
+		known = append(known, t)
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	if !slices.Contains(known, typ) {
+		return artifact.Invalid(artifact.UnknownType(typ, known, "/type"))
+	}
+	return nil
+}
+
+func (s *Store) schema(ctx context.Context, in verb.SchemaRequest) (out verb.SchemaResponse, err error) {
+	if _, err := verb.CallerFrom(ctx); err != nil {
+		return out, err
+	}
+	if in.Version != 0 && in.Type == "" {
+		return out, artifact.Invalid(artifact.Problem{
+			Path: "/type", Constraint: "required", Message: "a version is of a type: name the type too",
+		})
+	}
+	var rows *sql.Rows
+	if in.Version != 0 {
+		rows, err = s.read.schemaVersions.QueryContext(ctx, in.Type, in.Version)
+	} else {
+		rows, err = s.read.schemas.QueryContext(ctx, in.Type)
+	}
+	if err != nil {
+		return out, err
+	}
+	defer rows.Close()
+	out.Schemas = []verb.SchemaDocument{}
+	for rows.Next() {
+		var d verb.SchemaDocument
+		var created int64
+		if err := rows.Scan(&d.Type, &d.Version, &d.IsCurrent, (*[]byte)(&d.Document), &created); err != nil {
+			return verb.SchemaResponse{}, err
+		}
+		d.CreatedAt = fromMillis(created)
+		out.Schemas = append(out.Schemas, d)
+	}
+	if err := rows.Err(); err != nil {
+		return verb.SchemaResponse{}, err
+	}
+	if in.Type != "" && len(out.Schemas) == 0 {
+		return verb.SchemaResponse{}, artifact.NotFound("schema:" + in.Type)
+	}
+	return out, nil
+}

@@ -1,0 +1,147 @@
+-- The replica file. It mirrors the hub's public shape. There are no migrations:
+-- a file of another user_version is rebuilt from the hub.
+--
+-- Times are milliseconds since 1970, booleans 0 or 1, hashes 32 bytes. Text
+-- compares bytewise (BINARY), as "C" does at the hub. Tables with bodies have
+-- rowids; narrow ones do without.
+
+-- Which hub the file copies, and how far. seq moves in the transaction that
+-- applies the rows.
+CREATE TABLE replica_state (
+    one         INTEGER PRIMARY KEY CHECK (one = 1),
+    hub_id      TEXT NOT NULL,      -- '' before the first hello
+    epoch       INTEGER NOT NULL,
+    seq         INTEGER NOT NULL,
+    chain       BLOB NOT NULL,      -- the log's chain at seq; empty when not known
+    hub_schema  INTEGER NOT NULL,   -- as the last hello told
+    file_schema INTEGER NOT NULL    -- as user_version
+) STRICT;
+
+CREATE TABLE scope (
+    id         TEXT PRIMARY KEY,
+    title      TEXT NOT NULL,
+    created_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE schema_registry (
+    type       TEXT NOT NULL,
+    version    INTEGER NOT NULL,
+    is_current INTEGER NOT NULL,
+    document   TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    PRIMARY KEY (type, version)
+) STRICT;
+
+-- Heads.
+CREATE TABLE artifact (
+    type           TEXT NOT NULL,
+    id             TEXT NOT NULL,
+    scope          TEXT NOT NULL,
+    revision       INTEGER NOT NULL,
+    content_hash   BLOB NOT NULL,
+    schema_version INTEGER NOT NULL,
+    title          TEXT NOT NULL,
+    state          TEXT NOT NULL,   -- '' for a type without lifecycle
+    is_latest      INTEGER NOT NULL,
+    superseded_by  TEXT NOT NULL,
+    quality_score  REAL,
+    created_at     INTEGER NOT NULL,
+    created_by     TEXT NOT NULL,
+    updated_at     INTEGER NOT NULL,
+    updated_by     TEXT NOT NULL,
+    row_hash       BLOB NOT NULL,
+    PRIMARY KEY (type, id)
+) STRICT;
+CREATE INDEX artifact_by_type_age ON artifact (type, created_at DESC, id);
+CREATE INDEX artifact_by_age ON artifact (created_at DESC, type, id);
+
+-- Versions. Content stands here alone, and last: what does not ask for it does
+-- not read it.
+CREATE TABLE artifact_revision (
+    type           TEXT NOT NULL,
+    id             TEXT NOT NULL,
+    revision       INTEGER NOT NULL,
+    scope          TEXT NOT NULL,
+    content_hash   BLOB NOT NULL,
+    schema_version INTEGER NOT NULL,
+    title          TEXT NOT NULL,
+    state          TEXT NOT NULL,
+    created_at     INTEGER NOT NULL,
+    created_by     TEXT NOT NULL,
+    row_hash       BLOB NOT NULL,
+    note           TEXT NOT NULL,
+    provenance     TEXT NOT NULL,   -- JSON, as replicate.Provenance
+    content        TEXT NOT NULL,   -- canonical bytes, returned as they are
+    PRIMARY KEY (type, id, revision)
+) STRICT;
+CREATE INDEX artifact_revision_by_hash ON artifact_revision (type, id, content_hash);
+
+CREATE TABLE link (
+    id            TEXT PRIMARY KEY,
+    from_type     TEXT NOT NULL,
+    from_id       TEXT NOT NULL,
+    predicate     TEXT NOT NULL,
+    to_type       TEXT NOT NULL,
+    to_id         TEXT NOT NULL,
+    to_ref        TEXT NOT NULL,    -- as given; may be pinned
+    scope         TEXT NOT NULL,
+    evidence_refs TEXT NOT NULL,    -- JSON array, or null
+    evidence      TEXT NOT NULL,    -- JSON object, or null
+    created_at    INTEGER NOT NULL,
+    created_by    TEXT NOT NULL,
+    row_hash      BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX link_from ON link (from_type, from_id, predicate);
+CREATE INDEX link_to ON link (to_type, to_id, predicate);
+
+CREATE TABLE signal (
+    id         TEXT PRIMARY KEY,    -- a UUIDv7: later signals sort later
+    type       TEXT NOT NULL,
+    artifact   TEXT NOT NULL,       -- id of the artifact
+    scope      TEXT NOT NULL,
+    kind       TEXT NOT NULL,
+    dimension  TEXT NOT NULL,       -- '' for none
+    voter      TEXT NOT NULL,
+    voter_kind TEXT NOT NULL,
+    value      TEXT NOT NULL,       -- decimal, exact
+    weight     TEXT NOT NULL,
+    reason     TEXT NOT NULL,
+    metadata   TEXT NOT NULL,       -- JSON object, or null
+    created_at INTEGER NOT NULL,
+    created_by TEXT NOT NULL,
+    row_hash   BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX signal_latest ON signal (type, artifact, kind, dimension, voter, id DESC);
+
+CREATE TABLE signal_aggregate (
+    type      TEXT NOT NULL,
+    artifact  TEXT NOT NULL,
+    kind      TEXT NOT NULL,
+    dimension TEXT NOT NULL,
+    n         INTEGER NOT NULL,     -- signals that count
+    voters    INTEGER NOT NULL,
+    sum       TEXT NOT NULL,        -- decimal, exact
+    sum_sq    TEXT NOT NULL,
+    PRIMARY KEY (type, artifact, kind, dimension)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE event (
+    seq        INTEGER PRIMARY KEY,
+    type       TEXT NOT NULL,
+    ref        TEXT NOT NULL,       -- pinned where the thing has versions
+    scope      TEXT NOT NULL,
+    actor_id   TEXT NOT NULL,
+    actor_kind TEXT NOT NULL,
+    at         INTEGER NOT NULL,
+    payload    TEXT NOT NULL        -- JSON object
+) STRICT;
+
+-- Count and XOR of row hashes, kept by the apply transaction.
+CREATE TABLE digest (
+    scope TEXT NOT NULL,
+    kind  TEXT NOT NULL,
+    type  TEXT NOT NULL,
+    n     INTEGER NOT NULL,
+    acc   BLOB NOT NULL,
+    PRIMARY KEY (scope, kind, type)
+) STRICT, WITHOUT ROWID;

@@ -1,0 +1,207 @@
+package node
+
+import (
+	"context"
+	"database/sql"
+	_ "embed"
+	"errors"
+	"fmt"
+	"net/url"
+	"runtime"
+	"strings"
+	"sync/atomic"
+
+	"github.com/mattn/go-sqlite3"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/replicate"
+)
+
+// fileSchema is the user_version of the files that this build reads.
+const fileSchema = 1
+
+// leastSQLite is the oldest SQLite that is used: 3.51.3 mended a rare corruption
+// of databases in WAL mode.
+const leastSQLite = 3_051_003
+
+// ErrOtherSchema reports a file that another build wrote, or that is no replica.
+// The replica must be rebuilt from the hub.
+var ErrOtherSchema = errors.New("the file has another schema")
+
+// ErrForeignHub reports a source that is not the hub, or not the epoch of the
+// hub, that the replica was copied from.
+var ErrForeignHub = errors.New("the replica was copied from another hub")
+
+//go:embed schema.sql
+var schemaSQL string
+
+// A Store is a replica in one SQLite file: a [replicate.Sink] that applies the
+// feed, and what reads and subscriptions are answered from.
+//
+// One goroutine at a time calls Hello, Apply and Abort, as a
+// [replicate.Follower] does. All else is safe for concurrent use, and nothing
+// that reads ever waits for what is applied.
+type Store struct {
+	writer  *sql.DB
+	conn    *sql.Conn // the writer's only connection
+	readers *sql.DB
+	write   writeStatements
+	read    readStatements
+	commit  *commit                // being applied; nil for none
+	now     atomic.Pointer[moment] // after the last commit; never nil
+}
+
+// OpenStore opens the replica at path, or makes an empty one. It takes the same
+// time whatever the size. Its error wraps [ErrOtherSchema] when the replica must
+// be rebuilt.
+func OpenStore(ctx context.Context, path string) (*Store, error) {
+	s := new(Store)
+	if err := s.open(ctx, path); err != nil {
+		return nil, errors.Join(fmt.Errorf("open replica %s: %w", path, err), s.Close())
+	}
+	return s, nil
+}
+
+func (s *Store) open(ctx context.Context, path string) (err error) {
+	if version, number, _ := sqlite3.Version(); number < leastSQLite {
+		return fmt.Errorf("SQLite is %s; 3.51.3 or later is needed", version)
+	}
+	if s.writer, err = sql.Open("sqlite3", dsn(path, url.Values{
+		"_journal_mode": {"WAL"}, "_synchronous": {"NORMAL"}, "_txlock": {"immediate"},
+		"_busy_timeout": {"5000"}, "_cache_size": {"-65536"},
+	})); err != nil {
+		return err
+	}
+	s.writer.SetMaxOpenConns(1)
+	if s.conn, err = s.writer.Conn(ctx); err != nil {
+		return err
+	}
+	if err := s.prepareFile(ctx); err != nil {
+		return err
+	}
+	if s.readers, err = sql.Open("sqlite3", dsn(path, url.Values{
+		"mode": {"ro"}, "_query_only": {"true"}, "_busy_timeout": {"5000"}, "_cache_size": {"-8192"},
+	})); err != nil {
+		return err
+	}
+	n := max(4, 2*runtime.NumCPU())
+	s.readers.SetMaxOpenConns(n)
+	s.readers.SetMaxIdleConns(n)
+	if err := s.write.prepare(ctx, s.conn); err != nil {
+		return err
+	}
+	if err := s.read.prepare(ctx, s.readers); err != nil {
+		return err
+	}
+	p, err := s.storedPosition(ctx)
+	if err != nil {
+		return err
+	}
+	s.now.Store(&moment{position: p, recent: recent{floor: p.Seq}, next: make(chan struct{})})
+	return nil
+}
+
+// dsn returns the URI of a file, whatever characters its path has.
+func dsn(path string, q url.Values) string {
+	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
+}
+
+// prepareFile makes the tables of a new file, in one transaction, and refuses a
+// file of another schema.
+func (s *Store) prepareFile(ctx context.Context) error {
+	var version, tables int
+	if err := s.conn.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
+		return err
+	}
+	if err := s.conn.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema").Scan(&tables); err != nil {
+		return err
+	}
+	if _, err := s.conn.ExecContext(ctx, "PRAGMA journal_size_limit = 67108864"); err != nil {
+		return err
+	}
+	if version == fileSchema {
+		return nil
+	}
+	if version != 0 || tables != 0 {
+		return fmt.Errorf("%w: it has schema %d and this build reads %d; it is a copy, so rebuild it: scidex node rebuild", ErrOtherSchema, version, fileSchema)
+	}
+	tx, err := s.conn.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() //nolint:errcheck // does nothing after a commit
+	const state = `INSERT INTO replica_state (one, hub_id, epoch, seq, chain, hub_schema, file_schema)
+		VALUES (1, '', 0, 0, x'', 0, ?1)`
+	if _, err := tx.ExecContext(ctx, schemaSQL); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, state, fileSchema); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, fmt.Sprintf("PRAGMA user_version = %d", fileSchema)); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+func (s *Store) storedPosition(ctx context.Context) (p replicate.Position, err error) {
+	var chain []byte
+	const query = `SELECT hub_id, epoch, seq, chain FROM replica_state`
+	err = s.conn.QueryRowContext(ctx, query).Scan(&p.HubID, &p.Epoch, &p.Seq, &chain)
+	copy(p.Chain[:], chain)
+	return p, err
+}
+
+// Close closes the file. Nothing may use s any more.
+func (s *Store) Close() error {
+	var errs []error
+	if s.readers != nil {
+		errs = append(errs, s.readers.Close())
+	}
+	if s.conn != nil {
+		errs = append(errs, s.conn.Close()) // a commit that did not end is undone
+	}
+	if s.writer != nil {
+		errs = append(errs, s.writer.Close()) // last, so that it empties the WAL
+	}
+	return errors.Join(errs...)
+}
+
+// Position implements [replicate.Sink].
+func (s *Store) Position(context.Context) (replicate.Position, error) {
+	return s.now.Load().position, nil
+}
+
+// Applied returns the seq of the last commit applied. It costs nothing.
+func (s *Store) Applied() artifact.Seq { return s.now.Load().position.Seq }
+
+// WaitApplied waits until the changes up to seq are readable. It returns ctx's
+// error when they are not by its end.
+func (s *Store) WaitApplied(ctx context.Context, seq artifact.Seq) error {
+	for {
+		m := s.now.Load()
+		if m.position.Seq >= seq {
+			return nil
+		}
+		select {
+		case <-m.next:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// A preparer is a connection or a pool.
+type preparer interface {
+	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
+}
+
+// prepare makes statements of texts.
+func prepare(ctx context.Context, p preparer, texts map[**sql.Stmt]string) (err error) {
+	for stmt, text := range texts {
+		if *stmt, err = p.PrepareContext(ctx, text); err != nil {
+			return fmt.Errorf("prepare %.60q: %w", strings.Join(strings.Fields(text), " "), err)
+		}
+	}
+	return nil
+}

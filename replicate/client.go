@@ -1,0 +1,147 @@
+package replicate
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/scidex-ai/substrate/artifact"
+)
+
+// A Client is a [Source] that reads a hub's feed over HTTP.
+type Client struct {
+	URL   string // base URL of the hub, without a trailing slash
+	Token string
+	HTTP  *http.Client // without a timeout: streams are long; nil means http.DefaultClient
+}
+
+// Silence is how long a stream may say nothing before the client gives it up: a
+// few beats.
+const Silence = 4 * BeatInterval
+
+// Follow implements [Source].
+func (c *Client) Follow(ctx context.Context, from Position, handle func(Frame) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	q := url.Values{"cursor": {from.Token()}}
+	if !from.Chain.IsZero() {
+		q.Set("chain", from.Chain.String())
+	}
+	resp, err := c.get(ctx, "/feed?"+q.Encode(), "zstd")
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+
+	// A connection that dies without a word leaves the read hanging: a timer
+	// ends it.
+	quiet := time.AfterFunc(Silence, cancel)
+	defer quiet.Stop()
+	var body io.Reader = resp.Body
+	if resp.Header.Get("Content-Encoding") == "zstd" {
+		dec, err := zstd.NewReader(body, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(64<<20))
+		if err != nil {
+			return err
+		}
+		defer dec.Close()
+		body = dec
+	}
+	lines := bufio.NewReaderSize(body, 256<<10)
+	var buf []byte
+	for {
+		buf, err = readLine(lines, buf[:0])
+		if err != nil {
+			return fmt.Errorf("read feed: %w", err)
+		}
+		quiet.Reset(Silence)
+		f, err := DecodeFrame(buf)
+		if err != nil {
+			return err
+		}
+		if f.Type == FrameReset {
+			return fmt.Errorf("the hub ended the feed: %s", f.Reason)
+		}
+		// Applying may take long; silence counts only while waiting to read.
+		quiet.Stop()
+		if err := handle(f); err != nil {
+			return &handleError{err}
+		}
+		quiet.Reset(Silence)
+	}
+}
+
+// readLine appends one line to buf, without its newline.
+func readLine(r *bufio.Reader, buf []byte) ([]byte, error) {
+	for {
+		part, err := r.ReadSlice('\n')
+		buf = append(buf, part...)
+		switch {
+		case err == nil:
+			return bytes.TrimSuffix(buf, []byte("\n")), nil
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return nil, err
+		case len(buf) > MaxFrameBytes:
+			return nil, fmt.Errorf("a frame of more than %d bytes", MaxFrameBytes)
+		}
+	}
+}
+
+// get sends a request with the client's token and turns a failure into the
+// error that the hub returned.
+func (c *Client) get(ctx context.Context, path, encoding string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL+path, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+c.Token)
+	if encoding != "" {
+		req.Header.Set("Accept-Encoding", encoding)
+	}
+	client := c.HTTP
+	if client == nil {
+		client = http.DefaultClient
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	e := new(artifact.Error)
+	if err != nil || json.Unmarshal(raw, e) != nil || e.Code == "" {
+		return nil, fmt.Errorf("hub answered %s", resp.Status)
+	}
+	return nil, e
+}
+
+// Digest asks the hub for the digest of its state at a seq, in the scopes that
+// the token may follow.
+func (c *Client) Digest(ctx context.Context, at artifact.Seq) (Digest, error) {
+	resp, err := c.get(ctx, fmt.Sprintf("/feed/digest?seq=%d", at), "")
+	if err != nil {
+		return Digest{}, err
+	}
+	defer resp.Body.Close()
+	var d Digest
+	if err := json.NewDecoder(resp.Body).Decode(&d); err != nil {
+		return Digest{}, fmt.Errorf("read digest: %w", err)
+	}
+	return d, nil
+}
+
+// A handleError is an error of the sink, not of the stream.
+type handleError struct{ error }
+
+func (e *handleError) Unwrap() error { return e.error }

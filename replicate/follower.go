@@ -1,0 +1,116 @@
+package replicate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/scidex-ai/substrate/artifact"
+)
+
+// A Follower copies a source's log to a sink.
+type Follower struct {
+	Source Source
+	Sink   Sink
+	Log    *slog.Logger
+	// MinWait and MaxWait bound the pause after a broken stream, which doubles
+	// and is jittered. The defaults are 100 ms and 5 s.
+	MinWait, MaxWait time.Duration
+	// Status, when set, is told of each change: connected or not and why, and
+	// the head as last heard.
+	Status func(Status)
+}
+
+// A Status is what a follower knows of its source.
+type Status struct {
+	Connected bool
+	Head      artifact.Seq // last seq of the source's log, as last heard
+	Heard     time.Time    // when a frame last came
+	Err       error        // why the stream broke
+}
+
+// Run follows the source until ctx ends, and then returns nil. It outlives a
+// source that fails: it waits and asks again. It returns an error when going on
+// could only do harm: the sink failed or refused the source, or the source does
+// not know the sink's position.
+func (f *Follower) Run(ctx context.Context) error {
+	least, most := f.MinWait, f.MaxWait
+	if least == 0 {
+		least = 100 * time.Millisecond
+	}
+	if most == 0 {
+		most = 5 * time.Second
+	}
+	wait := least
+	var status Status
+	for {
+		before := status.Heard
+		err := f.follow(ctx, &status)
+		f.Sink.Abort(context.WithoutCancel(ctx))
+		if ctx.Err() != nil {
+			return nil
+		}
+		var own *handleError
+		switch {
+		case errors.As(err, &own):
+			return own.error
+		case final(err):
+			return fmt.Errorf("the hub cannot resume this replica: %w", err)
+		}
+		status.Connected, status.Err = false, err
+		f.tell(status)
+		if status.Heard != before {
+			wait = least // it worked for a while
+		}
+		f.Log.WarnContext(ctx, "feed interrupted", "err", err, "retry_in", wait)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait/2 + rand.N(wait)): //nolint:gosec // jitter, not a secret
+		}
+		wait = min(2*wait, most)
+	}
+}
+
+// final reports whether the source refused the position for good.
+func final(err error) bool {
+	var e *artifact.Error
+	return errors.As(err, &e) && strings.HasPrefix(e.Reason, "cursor_")
+}
+
+func (f *Follower) follow(ctx context.Context, status *Status) error {
+	from, err := f.Sink.Position(ctx)
+	if err != nil {
+		return &handleError{err}
+	}
+	return f.Source.Follow(ctx, from, func(frame Frame) error {
+		status.Connected, status.Heard, status.Err = true, time.Now(), nil
+		if frame.Head > status.Head {
+			status.Head = frame.Head
+		}
+		var err error
+		switch frame.Type {
+		case FrameHello:
+			status.Head = frame.Hello.Head
+			err = f.Sink.Hello(ctx, *frame.Hello)
+		case FramePage, FramePart, FrameBeat:
+			err = f.Sink.Apply(ctx, Batch{
+				Rows: frame.Rows, To: frame.To, Chain: frame.Chain, Partial: frame.Type == FramePart,
+			})
+		}
+		if err == nil {
+			f.tell(*status)
+		}
+		return err
+	})
+}
+
+func (f *Follower) tell(s Status) {
+	if f.Status != nil {
+		f.Status(s)
+	}
+}

@@ -1,0 +1,194 @@
+package replicate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/scidex-ai/substrate/artifact"
+)
+
+// A Log is what a [Handler] serves: the hub's.
+type Log interface {
+	// Open returns a reader of the public rows of these scopes after a position,
+	// and what to say of the log. It refuses a position that it cannot resume
+	// with an [*artifact.Error] whose reason is cursor_expired, cursor_ahead or
+	// cursor_diverged.
+	Open(ctx context.Context, from Position, scopes []string) (Reader, Hello, error)
+}
+
+// A Reader reads a log forward.
+type Reader interface {
+	// Next returns the next page. It waits for one until ctx ends, and then
+	// returns ctx's error. A page without rows moves the cursor.
+	Next(ctx context.Context) (Page, error)
+	// Beat returns an empty page at the reader's position, with the log's head.
+	Beat() Page
+}
+
+// A Handler serves a log as GET /feed?cursor=[EPOCH:]SEQ&chain=HASH: a stream of
+// frames, one a line, in zstd when the client accepts it.
+type Handler struct {
+	Log Log
+	// Scopes returns the scopes that a request's caller may follow.
+	Scopes func(*http.Request) ([]string, error)
+	// Fail answers a request with an error.
+	Fail func(http.ResponseWriter, *http.Request, error)
+	// Done ends all streams when it is closed, so that the server can stop.
+	Done   <-chan struct{}
+	Logger *slog.Logger
+	// WriteWait is how long a follower may accept nothing before it is dropped.
+	// The default is 30 seconds.
+	WriteWait time.Duration
+}
+
+// ServeHTTP implements http.Handler.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	ctx, cancel := context.WithCancel(req.Context())
+	defer cancel()
+	if h.Done != nil {
+		go func() {
+			select {
+			case <-h.Done:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+	}
+	from, err := parsePosition(req)
+	if err != nil {
+		h.Fail(w, req, err)
+		return
+	}
+	scopes, err := h.Scopes(req)
+	if err != nil {
+		h.Fail(w, req, err)
+		return
+	}
+	reader, hello, err := h.Log.Open(ctx, from, scopes)
+	if err != nil {
+		h.Fail(w, req, err)
+		return
+	}
+	if err := h.stream(ctx, w, req, reader, hello); err != nil && ctx.Err() == nil {
+		h.Logger.WarnContext(ctx, "feed follower dropped", "remote", req.RemoteAddr, "err", err)
+	}
+}
+
+func parsePosition(req *http.Request) (p Position, err error) {
+	q := req.URL.Query()
+	if c := q.Get("cursor"); c != "" {
+		if p.Epoch, p.Seq, err = ParseToken(c); err != nil {
+			return p, err
+		}
+	}
+	if c := q.Get("chain"); c != "" {
+		p.Chain, err = artifact.ParseHash(c)
+	}
+	return p, err
+}
+
+func (h *Handler) stream(ctx context.Context, w http.ResponseWriter, req *http.Request, reader Reader, hello Hello) error {
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Vary", "Accept-Encoding")
+	wait := h.WriteWait
+	if wait == 0 {
+		wait = 30 * time.Second
+	}
+	out := &flusher{w: w, rc: http.NewResponseController(w), wait: wait}
+	if strings.Contains(req.Header.Get("Accept-Encoding"), "zstd") {
+		w.Header().Set("Content-Encoding", "zstd")
+		enc, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(512<<10))
+		if err != nil {
+			return err
+		}
+		defer enc.Close()
+		out.enc = enc
+	}
+	first, err := json.Marshal(Frame{Type: FrameHello, Hello: &hello, To: reader.Beat().From, Head: hello.Head})
+	if err != nil {
+		return err
+	}
+	if err := out.line(append(first, '\n')); err != nil {
+		return err
+	}
+	var buf []byte
+	for {
+		page, err := nextOrBeat(ctx, reader)
+		if err != nil {
+			return h.end(ctx, out, err)
+		}
+		buf = page.appendJSON(buf[:0])
+		if err := out.line(buf); err != nil {
+			return err
+		}
+		if cap(buf) > 2*MaxPageBytes {
+			buf = nil // a rare large page need not be kept
+		}
+	}
+}
+
+// nextOrBeat returns the next page, or a beat when there is none for a while.
+func nextOrBeat(ctx context.Context, reader Reader) (Page, error) {
+	wait, cancel := context.WithTimeout(ctx, BeatInterval)
+	defer cancel()
+	page, err := reader.Next(wait)
+	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return reader.Beat(), nil
+	}
+	return page, err
+}
+
+// end tells the follower why its stream ends, if it still listens.
+func (h *Handler) end(ctx context.Context, out *flusher, cause error) error {
+	reason := "the hub stops"
+	if ctx.Err() == nil {
+		reason = "the feed failed"
+	}
+	line, err := json.Marshal(Frame{Type: FrameReset, Reason: reason})
+	if err != nil {
+		return err
+	}
+	if err := out.line(append(line, '\n')); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return cause
+}
+
+// A flusher writes lines through to the network, each within a deadline.
+type flusher struct {
+	w    io.Writer
+	enc  *zstd.Encoder // nil without compression
+	rc   *http.ResponseController
+	wait time.Duration
+}
+
+func (f *flusher) line(b []byte) error {
+	if err := f.rc.SetWriteDeadline(time.Now().Add(f.wait)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	if f.enc == nil {
+		if _, err := f.w.Write(b); err != nil {
+			return err
+		}
+		return f.rc.Flush()
+	}
+	if _, err := f.enc.Write(b); err != nil {
+		return err
+	}
+	if err := f.enc.Flush(); err != nil {
+		return err
+	}
+	return f.rc.Flush()
+}

@@ -1,0 +1,90 @@
+package verb
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"syscall"
+
+	"github.com/scidex-ai/substrate/artifact"
+)
+
+// A Client runs verbs on a hub or node over HTTP. A node forwards writes with
+// one: calls made for a [Caller] carry the caller's own token and request id.
+type Client struct {
+	URL   string       // base URL, without a trailing slash
+	Token string       // used when the context carries no caller
+	HTTP  *http.Client // nil means http.DefaultClient
+}
+
+// Invoke implements [Invoker]. When the server could not be reached the error is
+// unavailable; it has the reason outcome_unknown when the request may have run.
+func (c *Client) Invoke(ctx context.Context, name string, in, out any) error {
+	body, forwarded := ctx.Value(bodyKey{}).([]byte)
+	if !forwarded {
+		var err error
+		if body, err = json.Marshal(in); err != nil {
+			return err
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL+PathPrefix+name, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	token := c.Token
+	if caller, err := CallerFrom(ctx); err == nil {
+		token = caller.Token
+		req.Header.Set("X-Request-Id", caller.RequestID)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	client := c.HTTP
+	if client == nil {
+		client = http.DefaultClient
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return unreachable(err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return unreachable(err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return readError(resp, raw)
+	}
+	if err := json.Unmarshal(raw, out); err != nil {
+		return &artifact.Error{Code: artifact.CodeUnavailable, Reason: artifact.ReasonOutcomeUnknown, Message: "the hub's answer is no JSON", Retryable: true}
+	}
+	return nil
+}
+
+// unreachable turns a transport error into unavailable. Only a connection that
+// was never made proves that the request did not run.
+func unreachable(err error) error {
+	e := &artifact.Error{
+		Code: artifact.CodeUnavailable, Reason: artifact.ReasonOutcomeUnknown, Retryable: true, RetryAfterMS: 1000,
+		Message: "the hub did not answer; retry with the same idempotency key",
+		Details: map[string]any{"outcome_unknown": true},
+	}
+	var dial *net.OpError
+	if errors.As(err, &dial) && dial.Op == "dial" || errors.Is(err, syscall.ECONNREFUSED) {
+		e.Reason, e.Message = "hub_unreachable", "the hub cannot be reached"
+		e.Details = map[string]any{"outcome_unknown": false}
+	}
+	return e
+}
+
+// readError turns an error response back into the error that the server returned.
+func readError(resp *http.Response, raw []byte) error {
+	e := new(artifact.Error)
+	if err := json.Unmarshal(raw, e); err != nil || e.Code == "" {
+		e = &artifact.Error{Code: artifact.CodeUnavailable, Message: "the server answered " + resp.Status, Retryable: resp.StatusCode >= http.StatusInternalServerError}
+	}
+	return e
+}

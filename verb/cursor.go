@@ -1,0 +1,103 @@
+package verb
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/scidex-ai/substrate/artifact"
+)
+
+// A ListCursor is the last artifact of a page: its place in the order of list,
+// which is created_at descending, then type, then id.
+type ListCursor struct {
+	At   time.Time // whole milliseconds
+	Type string
+	ID   string
+}
+
+// cursorVersion is the version of the cursor's form.
+const cursorVersion = 1
+
+// maxCursor is the longest cursor that is looked at, in bytes.
+const maxCursor = 1024
+
+type cursorBody struct {
+	Version int    `json:"v"`
+	At      int64  `json:"t"` // milliseconds since 1970
+	Type    string `json:"ty"`
+	ID      string `json:"id"`
+	Filter  string `json:"f"`
+}
+
+// EncodeCursor returns c in the opaque form that callers pass back. It holds
+// only for a request with the same filter.
+func EncodeCursor(c ListCursor, filter string) string {
+	raw, err := json.Marshal(cursorBody{cursorVersion, c.At.UnixMilli(), c.Type, c.ID, filterHash(filter)})
+	if err != nil { // a struct of numbers and strings
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(raw)
+}
+
+// DecodeCursor reads what [EncodeCursor] wrote. Its error is an
+// [*artifact.Error] with the reason invalid_cursor.
+func DecodeCursor(s, filter string) (ListCursor, error) {
+	if len(s) > maxCursor {
+		return ListCursor{}, invalidCursor(s, "it was not given by list")
+	}
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(s)
+	var b cursorBody
+	if err != nil || json.Unmarshal(raw, &b) != nil || b.Version != cursorVersion || !artifact.ValidType(b.Type) || !artifact.ValidID(b.ID) {
+		return ListCursor{}, invalidCursor(s, "it was not given by list")
+	}
+	if b.Filter != filterHash(filter) {
+		return ListCursor{}, invalidCursor(s, "it is from a request with another filter")
+	}
+	return ListCursor{At: time.UnixMilli(b.At).UTC(), Type: b.Type, ID: b.ID}, nil
+}
+
+// filterHash is short: it tells filters apart, and guards nothing.
+func filterHash(filter string) string {
+	h := artifact.HashBytes([]byte(filter))
+	return base64.RawURLEncoding.EncodeToString(h[:6])
+}
+
+func invalidCursor(s, why string) *artifact.Error {
+	return &artifact.Error{
+		Code: artifact.CodeValidationFailed, Reason: artifact.ReasonInvalidCursor, Message: "this is no cursor of the list: " + why,
+		Problems: []artifact.Problem{{Path: "/cursor", Constraint: "cursor", Message: why, Value: artifact.Received(s)}},
+	}
+}
+
+// PageSize returns how many artifacts a request asks for, or a
+// validation_failed error.
+func (r *ListRequest) PageSize() (int, error) {
+	switch {
+	case r.Limit == 0:
+		return DefaultPage, nil
+	case r.Limit < 1 || r.Limit > MaxPage:
+		return 0, artifact.Invalid(artifact.Problem{
+			Path: "/limit", Constraint: "range", Message: fmt.Sprintf("a page has 1 to %d artifacts", MaxPage),
+			Value: fmt.Append(nil, r.Limit),
+		})
+	}
+	return r.Limit, nil
+}
+
+// PageSize returns how many items a page holds for a request's limit, 0 meaning
+// that it names none.
+func PageSize(limit int) (int, error) {
+	if limit == 0 {
+		return DefaultPage, nil
+	}
+	if limit < 1 || limit > MaxPage {
+		return 0, artifact.Invalid(artifact.Problem{
+			Path: "/limit", Constraint: "range", Message: fmt.Sprintf("a page holds 1 to %d items", MaxPage),
+			Value: json.RawMessage(strconv.Itoa(limit)),
+		})
+	}
+	return limit, nil
+}

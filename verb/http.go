@@ -1,0 +1,184 @@
+package verb
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/scidex-ai/substrate/artifact"
+)
+
+// PathPrefix is where the verbs stand: POST /api/scidex/<verb>.
+const PathPrefix = "/api/scidex/"
+
+// A Server serves verbs over HTTP.
+type Server struct {
+	Registry *Registry
+	Verifier *Verifier
+	Log      *slog.Logger
+}
+
+// Handler serves every bound verb at POST /api/scidex/<verb>, JSON in and out.
+func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
+
+func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
+	name := strings.TrimPrefix(req.URL.Path, PathPrefix)
+	ctx, caller, err := Authenticate(w, req, s.Verifier)
+	if err != nil {
+		WriteError(ctx, w, s.Log, err)
+		return
+	}
+	b, ok := s.Registry.byName[name]
+	if !ok {
+		WriteError(ctx, w, s.Log, unknownVerb(name))
+		return
+	}
+	if req.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		WriteError(ctx, w, s.Log, &artifact.Error{Code: artifact.CodeValidationFailed, Reason: "method_not_allowed", Message: "verbs are called by POST"})
+		return
+	}
+	if mt, _, err := mime.ParseMediaType(req.Header.Get("Content-Type")); err != nil || mt != "application/json" {
+		WriteError(ctx, w, s.Log, &artifact.Error{
+			Code: artifact.CodeValidationFailed, Reason: "unsupported_media_type", Message: "the body is application/json",
+		})
+		return
+	}
+	limit := int64(MaxRequestBytes)
+	if name == Batch.Name {
+		limit = MaxBatchBytes
+	}
+	raw, err := io.ReadAll(http.MaxBytesReader(w, req.Body, limit))
+	if err != nil {
+		WriteError(ctx, w, s.Log, bodyError(err, limit))
+		return
+	}
+	if b.effect == Write {
+		ctx = context.WithValue(ctx, bodyKey{}, raw)
+	}
+	out, err := b.callJSON(ctx, raw)
+	if err != nil {
+		WriteError(ctx, w, s.Log, err)
+		return
+	}
+	w.Header().Set("X-Request-Id", caller.RequestID)
+	writeJSON(w, http.StatusOK, out)
+}
+
+// bodyKey carries a write's raw body, so that a node forwards what it received.
+type bodyKey struct{}
+
+func bodyError(err error, limit int64) error {
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		return &artifact.Error{
+			Code: artifact.CodeValidationFailed, Reason: artifact.ReasonTooLarge,
+			Message:  "the body is at most " + strconv.FormatInt(limit, 10) + " bytes",
+			Problems: []artifact.Problem{{Constraint: "max_bytes", Message: "the body is too large"}},
+		}
+	}
+	return &artifact.Error{Code: artifact.CodeValidationFailed, Reason: "unreadable_body", Message: "the body could not be read"}
+}
+
+// Authenticate verifies a request's bearer token and returns a context with the
+// caller, whose request id it also sets as the response's X-Request-Id. The
+// context carries a request id even when there is an error.
+func Authenticate(w http.ResponseWriter, req *http.Request, v *Verifier) (context.Context, *Caller, error) {
+	id := requestID(req)
+	w.Header().Set("X-Request-Id", id)
+	ctx := context.WithValue(req.Context(), requestIDKey{}, id)
+	caller, err := v.Verify(ctx, Bearer(req.Header.Get("Authorization")))
+	if err != nil {
+		return ctx, nil, err
+	}
+	caller.RequestID, caller.Now = id, artifact.Now()
+	return WithCaller(ctx, caller), caller, nil
+}
+
+type requestIDKey struct{}
+
+// requestID takes over a request id that another server of the network made, so
+// that one id follows a forwarded write.
+func requestID(req *http.Request) string {
+	if id, err := uuid.Parse(req.Header.Get("X-Request-Id")); err == nil {
+		return id.String()
+	}
+	return uuid.NewString()
+}
+
+// WriteError writes an error's body with its status. What is no
+// [artifact.Error] is logged and answered as internal_error.
+func WriteError(ctx context.Context, w http.ResponseWriter, log *slog.Logger, err error) {
+	e := *artifact.AsError(err) // a copy: the request id is this answer's
+	if e.RequestID == "" {
+		e.RequestID, _ = ctx.Value(requestIDKey{}).(string)
+	}
+	if e.Code == artifact.CodeInternal && log != nil && ctx.Err() == nil {
+		log.ErrorContext(ctx, "request failed", "request_id", e.RequestID, "err", err)
+	}
+	status := Status(&e)
+	if status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="scidex"`)
+	}
+	if e.RetryAfterMS > 0 {
+		w.Header().Set("Retry-After", strconv.FormatInt((e.RetryAfterMS+999)/1000, 10))
+	}
+	writeJSON(w, status, &e)
+}
+
+// statuses gives the HTTP status of a code; a reason listed in reasonStatuses
+// has its own.
+var (
+	statuses = map[artifact.Code]int{
+		artifact.CodeValidationFailed:   http.StatusUnprocessableEntity,
+		artifact.CodeVersionConflict:    http.StatusConflict,
+		artifact.CodeNotFound:           http.StatusNotFound,
+		artifact.CodePermissionDenied:   http.StatusForbidden,
+		artifact.CodeRateLimited:        http.StatusTooManyRequests,
+		artifact.CodeLifecycleViolation: http.StatusConflict,
+		artifact.CodeLinkTargetMissing:  http.StatusUnprocessableEntity,
+		artifact.CodeMutability:         http.StatusConflict,
+		artifact.CodeUnavailable:        http.StatusServiceUnavailable,
+		artifact.CodeInternal:           http.StatusInternalServerError,
+	}
+	reasonStatuses = map[string]int{
+		artifact.ReasonInvalidJSON:         http.StatusBadRequest,
+		artifact.ReasonInvalidCursor:       http.StatusBadRequest,
+		artifact.ReasonIdempotencyConflict: http.StatusConflict,
+		artifact.ReasonUnauthenticated:     http.StatusUnauthorized,
+		artifact.ReasonTooLarge:            http.StatusRequestEntityTooLarge,
+		artifact.ReasonCursorExpired:       http.StatusGone,
+		"method_not_allowed":               http.StatusMethodNotAllowed,
+		"unsupported_media_type":           http.StatusUnsupportedMediaType,
+		"unreadable_body":                  http.StatusBadRequest,
+	}
+)
+
+// Status returns the HTTP status of an error.
+func Status(e *artifact.Error) int {
+	return cmp.Or(reasonStatuses[e.Reason], statuses[e.Code], http.StatusInternalServerError)
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		status = http.StatusInternalServerError
+		b.Reset()
+		b.WriteString(`{"error":"internal_error","message":"the answer could not be encoded"}`)
+	}
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, b.String()) // the client may be gone; nobody is left to tell
+}

@@ -1,0 +1,152 @@
+package verb
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/scidex-ai/substrate/artifact"
+)
+
+// maxRequestDepth bounds the nesting of a request around its contents.
+const maxRequestDepth = artifact.MaxContentDepth + 8
+
+// A Registry binds verbs to the code that runs them. Bind every verb before the
+// registry is used; from then on it is safe for concurrent use.
+type Registry struct {
+	order  []*binding // as bound
+	byName map[string]*binding
+}
+
+// A binding is a verb with its type parameters erased.
+type binding struct {
+	name     string
+	summary  string
+	effect   Effect
+	in, out  *jsonschema.Schema
+	call     func(ctx context.Context, in, out any) error
+	callJSON func(ctx context.Context, raw []byte) (any, error)
+}
+
+// Bind makes f the code that runs v in r. It panics if v is bound twice or if
+// its types have no JSON Schema: both are mistakes in the program's own text.
+func Bind[In, Out any](r *Registry, v Verb[In, Out], f func(context.Context, In) (Out, error)) {
+	if _, dup := r.byName[v.Name]; dup {
+		panic("verb: bound twice: " + v.Name)
+	}
+	if r.byName == nil {
+		r.byName = make(map[string]*binding)
+	}
+	in := newCodec[In](v.Name)
+	b := &binding{
+		name: v.Name, summary: v.Summary, effect: v.Effect, in: in.schema, out: schemaOf[Out](),
+		call: func(ctx context.Context, in, out any) (err error) {
+			typed, ok := out.(*Out)
+			req, ok2 := in.(In)
+			if !ok || !ok2 {
+				return fmt.Errorf("verb %s: called with %T and %T", v.Name, in, out)
+			}
+			*typed, err = f(ctx, req)
+			return err
+		},
+		callJSON: func(ctx context.Context, raw []byte) (any, error) {
+			var req In
+			if problems := artifact.CheckJSON(raw, "", maxRequestDepth); problems != nil {
+				e := artifact.Invalid(problems...)
+				e.Reason = artifact.ReasonInvalidJSON
+				return nil, e
+			}
+			if err := in.decode(raw, &req); err != nil {
+				return nil, err
+			}
+			return f(ctx, req)
+		},
+	}
+	r.order = append(r.order, b)
+	r.byName[v.Name] = b
+}
+
+// Invoke implements [Invoker] in process, without encoding anything.
+func (r *Registry) Invoke(ctx context.Context, name string, in, out any) error {
+	b, ok := r.byName[name]
+	if !ok {
+		return unknownVerb(name)
+	}
+	return b.call(ctx, in, out)
+}
+
+func unknownVerb(name string) *artifact.Error {
+	return &artifact.Error{
+		Code: artifact.CodeNotFound, Reason: artifact.ReasonUnknownVerb, Message: "no such verb",
+		Details: map[string]any{"verb": name},
+	}
+}
+
+// A codec decodes requests of type T strictly: by the JSON Schema of T, with
+// every fault named, unknown fields among them.
+type codec[T any] struct {
+	schema    *jsonschema.Schema
+	validator *artifact.Validator
+}
+
+func newCodec[T any](name string) codec[T] {
+	schema := schemaOf[T]()
+	raw, err := json.Marshal(schema)
+	if err != nil {
+		panic(fmt.Sprintf("verb: schema of %s: %v", name, err))
+	}
+	v, err := artifact.NewValidator(raw)
+	if err != nil {
+		panic(fmt.Sprintf("verb: schema of %s: %v", name, err))
+	}
+	return codec[T]{schema: schema, validator: v}
+}
+
+func (c codec[T]) decode(raw []byte, into *T) error {
+	if problems := c.validator.Validate(raw, ""); problems != nil {
+		return artifact.Invalid(problems...)
+	}
+	err := json.Unmarshal(raw, into)
+	var known *artifact.Error
+	if err == nil || errors.As(err, &known) {
+		return err
+	}
+	return artifact.Invalid(artifact.Problem{Constraint: "json", Message: err.Error()})
+}
+
+// schemaOf infers the JSON Schema (2020-12) of T from its json and jsonschema tags.
+func schemaOf[T any]() *jsonschema.Schema {
+	var item *jsonschema.Schema
+	if reflect.TypeFor[T]() == reflect.TypeFor[BatchRequest]() {
+		// The items' own codecs check them; here they are objects with op.
+		item = &jsonschema.Schema{
+			Type: "object", Required: []string{"op"},
+			Description: "the members of a create, link or signal request, with op and optionally ref_alias",
+			Properties: map[string]*jsonschema.Schema{
+				"op":        {Type: "string", Enum: []any{"create", "link", "signal"}},
+				"ref_alias": {Type: "string"},
+			},
+		}
+	}
+	zero := 0.0
+	types := map[reflect.Type]*jsonschema.Schema{
+		reflect.TypeFor[artifact.Ref]():    {Type: "string", Format: artifact.FormatRef},
+		reflect.TypeFor[artifact.Hash]():   {Type: "string", Format: artifact.FormatHash},
+		reflect.TypeFor[artifact.Seq]():    {Type: "integer", Minimum: &zero},
+		reflect.TypeFor[artifact.Error]():  {Type: "object"},
+		reflect.TypeFor[json.Number]():     {Type: "number"},
+		reflect.TypeFor[json.RawMessage](): {},
+	}
+	if item != nil {
+		types[reflect.TypeFor[BatchItem]()] = item
+	}
+	s, err := jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: types})
+	if err != nil {
+		panic(fmt.Sprintf("verb: schema of %T: %v", *new(T), err))
+	}
+	return s
+}

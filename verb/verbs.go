@@ -1,0 +1,281 @@
+package verb
+
+import (
+	"cmp"
+	"encoding/json"
+	"time"
+
+	"github.com/scidex-ai/substrate/artifact"
+)
+
+// The verbs. Their order here is their order in the OpenAPI document.
+var (
+	Get = Verb[GetRequest, GetResponse]{
+		Name:    "get",
+		Summary: "Read the current version of an artifact, or one pinned by its content hash.",
+		Effect:  Read,
+	}
+	List = Verb[ListRequest, ListResponse]{
+		Name:    "list",
+		Summary: "List current artifacts, newest first, all or of one type, page by page.",
+		Effect:  Read,
+	}
+	Schema = Verb[SchemaRequest, SchemaResponse]{
+		Name:    "schema",
+		Summary: "Read the schema of one type, or of all types.",
+		Effect:  Read,
+	}
+	Create = Verb[CreateRequest, WriteResult]{
+		Name:    "create",
+		Summary: "Create an artifact of a registered type, with its links.",
+		Effect:  Write,
+	}
+	Update = Verb[UpdateRequest, WriteResult]{
+		Name:    "update",
+		Summary: "Write a new version of an artifact, based on the version you read.",
+		Effect:  Write,
+	}
+	Link = Verb[LinkRequest, LinkResult]{
+		Name:    "link",
+		Summary: "Link one artifact to another by a predicate of its type.",
+		Effect:  Write,
+	}
+	Signal = Verb[SignalRequest, SignalResult]{
+		Name:    "signal",
+		Summary: "Attach a number to an artifact: a vote, a rank, funds.",
+		Effect:  Write,
+	}
+	Batch = Verb[BatchRequest, BatchResult]{
+		Name:    "batch",
+		Summary: "Run many writes in one transaction, all or none when atomic.",
+		Effect:  Write,
+	}
+)
+
+// Limits of requests.
+const (
+	MaxRequestBytes  = 2 << 20  // of one verb but batch
+	MaxBatchBytes    = 16 << 20 // of a batch
+	MaxBatchItems    = 1000
+	MaxPage          = 200
+	DefaultPage      = 50
+	MaxLinksPerWrite = 1000
+)
+
+// GetRequest names the artifact to read.
+type GetRequest struct {
+	Ref            artifact.Ref `json:"ref" jsonschema:"type:id for the current version, type:id@sha256:<64 hex> for one version"`
+	IncludeContent *bool        `json:"include_content,omitempty" jsonschema:"false leaves the content out; the default is true"`
+}
+
+// GetResponse is one version of an artifact.
+type GetResponse struct {
+	Artifact artifact.Artifact `json:"artifact"`
+	AsOf     artifact.Seq      `json:"as_of"` // the log position this was read at
+}
+
+// ListRequest asks for a page of artifacts.
+type ListRequest struct {
+	Type           string `json:"type,omitempty" jsonschema:"registered artifact type, such as hypothesis; absent for all"`
+	Limit          int    `json:"limit,omitempty" jsonschema:"artifacts a page, 1 to 200; the default is 50"`
+	Cursor         string `json:"cursor,omitempty" jsonschema:"next_cursor of the page before, from a request alike but for the cursor"`
+	IncludeContent bool   `json:"include_content,omitempty" jsonschema:"true adds each artifact's content"`
+}
+
+// ListResponse is a page of artifacts, newest first, ties by ref.
+type ListResponse struct {
+	Artifacts  []artifact.Artifact `json:"artifacts"`
+	NextCursor string              `json:"next_cursor,omitempty"` // absent on the last page
+	AsOf       artifact.Seq        `json:"as_of"`
+}
+
+// SchemaRequest names a type.
+type SchemaRequest struct {
+	Type    string `json:"type,omitempty" jsonschema:"registered artifact type; absent for all types"`
+	Version int    `json:"version,omitempty" jsonschema:"schema version; absent for the current one"`
+}
+
+// SchemaResponse holds schema documents, by type in order.
+type SchemaResponse struct {
+	Schemas []SchemaDocument `json:"schemas"`
+}
+
+// A SchemaDocument is one version of a type's schema.
+type SchemaDocument struct {
+	Type      string          `json:"type"`
+	Version   int             `json:"schema_version"`
+	IsCurrent bool            `json:"is_current"`
+	Document  json.RawMessage `json:"document"`
+	CreatedAt time.Time       `json:"created_at"`
+}
+
+// CreateRequest asks for a new artifact.
+type CreateRequest struct {
+	Type    string          `json:"type" jsonschema:"registered artifact type, such as hypothesis"`
+	ID      string          `json:"id,omitempty" jsonschema:"id within the type; absent: made by the type's id strategy"`
+	Scope   string          `json:"scope,omitempty" jsonschema:"who may see it; absent: commons"`
+	Title   string          `json:"title" jsonschema:"one line"`
+	Content json.RawMessage `json:"content" jsonschema:"object valid against the type's schema"`
+	State   string          `json:"state,omitempty" jsonschema:"lifecycle state; absent: the type's initial state"`
+	Links   []LinkSpec      `json:"links,omitempty" jsonschema:"links from the new artifact, made in the same transaction"`
+	WriteOptions
+}
+
+// WriteOptions are members of every write request.
+type WriteOptions struct {
+	IdempotencyKey string `json:"idempotency_key,omitempty" jsonschema:"a UUID that makes a retry return the first answer; kept 24 hours"`
+	DryRun         bool   `json:"dry_run,omitempty" jsonschema:"true checks everything and writes nothing"`
+}
+
+// A LinkSpec is a link from an artifact that is named elsewhere.
+type LinkSpec struct {
+	Predicate    string          `json:"predicate" jsonschema:"one of the type's predicates, such as supports"`
+	To           string          `json:"to" jsonschema:"ref of the target; in a batch also @alias of an earlier item"`
+	EvidenceRefs []string        `json:"evidence_refs,omitempty" jsonschema:"refs that back the link"`
+	Evidence     json.RawMessage `json:"evidence,omitempty" jsonschema:"object that says more, such as a quoted span"`
+}
+
+// UpdateRequest asks for a new version. Exactly one of Content, Patch and
+// MergePatch is given; title and state stay as they are when absent.
+type UpdateRequest struct {
+	Ref             string          `json:"ref" jsonschema:"type:id of the artifact"`
+	BaseContentHash artifact.Hash   `json:"base_content_hash" jsonschema:"content hash of the version you read"`
+	Content         json.RawMessage `json:"content,omitempty" jsonschema:"the whole new content"`
+	Patch           json.RawMessage `json:"patch,omitempty" jsonschema:"JSON Patch (RFC 6902) of {content, state, title} from the base"`
+	MergePatch      json.RawMessage `json:"merge_patch,omitempty" jsonschema:"JSON Merge Patch (RFC 7396) of the content from the base"`
+	Title           string          `json:"title,omitempty" jsonschema:"new title"`
+	State           string          `json:"state,omitempty" jsonschema:"new lifecycle state"`
+	Note            string          `json:"note,omitempty" jsonschema:"why, for the history"`
+	WriteOptions
+}
+
+// LinkRequest asks for a link. The same triple by the same agent is one link.
+type LinkRequest struct {
+	From string `json:"from" jsonschema:"ref of the artifact that links; in a batch also @alias of an earlier item"`
+	LinkSpec
+	WriteOptions
+}
+
+// SignalRequest asks for a signal.
+type SignalRequest struct {
+	Ref       string          `json:"ref" jsonschema:"ref of the artifact; in a batch also @alias of an earlier item"`
+	Kind      string          `json:"kind" jsonschema:"one of the type's kinds of signal, such as vote"`
+	Dimension string          `json:"dimension,omitempty" jsonschema:"one of the kind's dimensions, where it has any"`
+	Value     json.Number     `json:"value" jsonschema:"a decimal number in the kind's range"`
+	Weight    json.Number     `json:"weight,omitempty" jsonschema:"how much it counts; the default is 1"`
+	Reason    string          `json:"reason,omitempty" jsonschema:"why, for people"`
+	Metadata  json.RawMessage `json:"metadata,omitempty" jsonschema:"object that says more"`
+	Voter     string          `json:"voter,omitempty" jsonschema:"in an import by an admin: whose signal this was, such as import:annotator-7"`
+	WriteOptions
+}
+
+// BatchRequest asks for many writes.
+type BatchRequest struct {
+	Items          []BatchItem `json:"items" jsonschema:"1 to 1000 writes, run in order"`
+	Atomic         bool        `json:"atomic,omitempty" jsonschema:"true writes all items or none; false leaves out those that fail"`
+	Import         bool        `json:"import,omitempty" jsonschema:"true marks a bulk import by an admin, who may then write and name voters"`
+	IdempotencyKey string      `json:"idempotency_key,omitempty" jsonschema:"a UUID that makes a retry return the first answer; kept 24 hours"`
+	DryRun         bool        `json:"dry_run,omitempty" jsonschema:"true checks everything and writes nothing"`
+}
+
+// Outcomes of idempotency, as a write's answer tells them.
+const (
+	IdempotencyNone         = "none"         // no key was given
+	IdempotencyFresh        = "fresh"        // the write ran now
+	IdempotencyReplayed     = "replayed"     // the stored answer of an earlier request
+	IdempotencyDeduplicated = "deduplicated" // equal to what exists; nothing was written
+)
+
+// WriteResult confirms a write of an artifact.
+type WriteResult struct {
+	Ref              artifact.Ref       `json:"ref"` // pinned
+	ContentHash      artifact.Hash      `json:"content_hash"`
+	Revision         int                `json:"revision"`
+	Created          bool               `json:"created"`
+	Links            []string           `json:"links,omitempty"` // refs of the links made with it
+	RequestID        string             `json:"request_id"`
+	Idempotency      string             `json:"idempotency"`
+	ProvenanceRefs   []string           `json:"provenance_refs"`
+	Warnings         []artifact.Problem `json:"warnings"`
+	Seq              artifact.Seq       `json:"seq"`                         // last seq of the commit; 0 when nothing was written
+	ConsistencyToken string             `json:"consistency_token,omitempty"` // reads that carry it see this write
+}
+
+// LinkResult confirms a link.
+type LinkResult struct {
+	Ref              string       `json:"ref"` // kg_edge:<id>
+	From             string       `json:"from"`
+	Predicate        string       `json:"predicate"`
+	To               string       `json:"to"`
+	RequestID        string       `json:"request_id"`
+	Idempotency      string       `json:"idempotency"`
+	Seq              artifact.Seq `json:"seq"`
+	ConsistencyToken string       `json:"consistency_token,omitempty"`
+}
+
+// SignalResult confirms a signal and tells its aggregate after it.
+type SignalResult struct {
+	Ref              string             `json:"ref"` // signal:<id>
+	Aggregate        artifact.Aggregate `json:"aggregate"`
+	RequestID        string             `json:"request_id"`
+	Idempotency      string             `json:"idempotency"`
+	Seq              artifact.Seq       `json:"seq"`
+	ConsistencyToken string             `json:"consistency_token,omitempty"`
+}
+
+// BatchResult tells what became of each item, in order.
+type BatchResult struct {
+	Atomic           bool              `json:"atomic"`
+	Committed        bool              `json:"committed"`
+	Items            []BatchItemResult `json:"items"`
+	RequestID        string            `json:"request_id"`
+	Idempotency      string            `json:"idempotency"`
+	Seq              artifact.Seq      `json:"seq"`
+	ConsistencyToken string            `json:"consistency_token,omitempty"`
+}
+
+// A BatchItemResult holds exactly one outcome.
+type BatchItemResult struct {
+	Write   *WriteResult    `json:"write,omitempty"`
+	Link    *LinkResult     `json:"link,omitempty"`
+	Signal  *SignalResult   `json:"signal,omitempty"`
+	Error   *artifact.Error `json:"error,omitempty"`
+	Skipped bool            `json:"skipped,omitempty"` // an earlier item of an atomic batch failed
+}
+
+// Placed is an answer that learns its place in the log after it was made.
+type Placed interface {
+	// Place sets the commit's last seq and consistency token, and the outcome of
+	// idempotency unless it is "".
+	Place(seq artifact.Seq, token, outcome string)
+}
+
+// Place implements [Placed].
+func (r *WriteResult) Place(seq artifact.Seq, token, outcome string) {
+	r.Seq, r.ConsistencyToken, r.Idempotency = seq, token, cmp.Or(outcome, r.Idempotency)
+}
+
+// Place implements [Placed].
+func (r *LinkResult) Place(seq artifact.Seq, token, outcome string) {
+	r.Seq, r.ConsistencyToken, r.Idempotency = seq, token, cmp.Or(outcome, r.Idempotency)
+}
+
+// Place implements [Placed].
+func (r *SignalResult) Place(seq artifact.Seq, token, outcome string) {
+	r.Seq, r.ConsistencyToken, r.Idempotency = seq, token, cmp.Or(outcome, r.Idempotency)
+}
+
+// Place implements [Placed]: items that were written get the same place.
+func (r *BatchResult) Place(seq artifact.Seq, token, outcome string) {
+	r.Seq, r.ConsistencyToken, r.Idempotency = seq, token, cmp.Or(outcome, r.Idempotency)
+	for i := range r.Items {
+		switch it := &r.Items[i]; {
+		case it.Write != nil:
+			it.Write.Place(seq, token, "")
+		case it.Link != nil:
+			it.Link.Place(seq, token, "")
+		case it.Signal != nil:
+			it.Signal.Place(seq, token, "")
+		}
+	}
+}
