@@ -27,7 +27,7 @@ const digestQuery = `
 	WHERE scope = ANY ($1)
 	GROUP BY scope, kind, type`
 
-// maxRollback bounds how far behind the head a digest is given.
+// maxRollback bounds how many rows behind the head a digest is given.
 const maxRollback = 200_000
 
 // Digest returns the digest of what followers of these scopes hold at a seq; at
@@ -59,13 +59,31 @@ func (h *Hub) Digest(ctx context.Context, scopes []string, at artifact.Seq) (d r
 	if at == 0 {
 		return sums.Digest(head), nil
 	}
-	if at > head || head-at > maxRollback {
-		return d, &artifact.Error{
-			Code: artifact.CodeValidationFailed, Reason: "seq_out_of_range",
-			Message: fmt.Sprintf("a digest is given for the last %d seqs up to the head, %d", maxRollback, head),
-		}
+	if err := h.checkRollback(ctx, at, head); err != nil {
+		return d, err
 	}
 	return h.rollBack(ctx, sums, scopes, at, head)
+}
+
+// checkRollback refuses a seq that the rows after it do not all lead back to:
+// beyond the head, too far back, or trimmed.
+func (h *Hub) checkRollback(ctx context.Context, at, head artifact.Seq) error {
+	first, _, err := bounds(ctx, h.db)
+	if err != nil {
+		return err
+	}
+	const query = `SELECT count(*) FROM (SELECT FROM feed.change WHERE seq > $1 ORDER BY seq LIMIT $2) AS c`
+	var rows int
+	if err := h.db.QueryRow(ctx, query, int64(at), maxRollback+1).Scan(&rows); err != nil {
+		return fmt.Errorf("digest: %w", err)
+	}
+	if at > head || at < first-1 || rows > maxRollback {
+		return &artifact.Error{
+			Code: artifact.CodeValidationFailed, Reason: "seq_out_of_range",
+			Message: fmt.Sprintf("a digest is given for the last %d changes that the log keeps, up to seq %d", maxRollback, head),
+		}
+	}
+	return nil
 }
 
 // rollBack takes back the rows after at, up to and with head.
@@ -84,7 +102,9 @@ func (h *Hub) rollBack(ctx context.Context, sums replicate.Sums, scopes []string
 		}
 		for i := range rows {
 			r := &rows[i]
-			cursor = r.Seq
+			if cursor = r.Seq; cursor > head {
+				break // committed since
+			}
 			if r.class == replicate.Public && wanted[r.Scope] {
 				sums.Apply(&r.Row, true)
 			}

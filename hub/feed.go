@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -17,7 +18,10 @@ func (h *Hub) Open(ctx context.Context, from replicate.Position, scopes []string
 	if err != nil {
 		return nil, replicate.Hello{}, err
 	}
-	floor := max(first-1, 0)
+	floor, err := floorOf(ctx, h.db, first)
+	if err != nil {
+		return nil, replicate.Hello{}, err
+	}
 	hello := replicate.Hello{
 		HubID: h.id.hubID, Epoch: h.id.epoch, Head: last, Floor: floor,
 		Schema: replicate.WireVersion, MinReader: replicate.WireVersion, BeatS: int(replicate.BeatInterval.Seconds()), Scopes: scopes,
@@ -49,7 +53,9 @@ func (h *Hub) checkPosition(ctx context.Context, p *replicate.Position, floor, l
 	chain, ok := h.pump.ring.chainAt(p.Seq)
 	if !ok {
 		var err error
-		if chain, err = chainAt(ctx, h.db, p.Seq); err != nil {
+		if chain, err = chainAt(ctx, h.db, p.Seq); errors.Is(err, errNoSuchSeq) {
+			return refuse(artifact.CodeNotFound, artifact.ReasonCursorExpired, "the cursor names changes that a restore of the hub lost: bootstrap again")
+		} else if err != nil {
 			return fmt.Errorf("check the cursor's chain: %w", err)
 		}
 	}
@@ -67,6 +73,7 @@ type feedReader struct {
 	scopes []string
 	at     chainCursor
 	head   artifact.Seq
+	amid   bool // at stands within a commit
 }
 
 // Next implements [replicate.Reader].
@@ -134,12 +141,13 @@ func (f *feedReader) page(entries []entry) replicate.Page {
 		p.Partial = true
 	}
 	last := entries[n-1]
-	f.at = chainCursor{last.seq, last.chain}
+	f.at, f.amid = chainCursor{last.seq, last.chain}, p.Partial
 	p.To, p.Chain = last.seq, last.chain
 	return p
 }
 
-// Beat implements [replicate.Reader].
+// Beat implements [replicate.Reader]. Within a commit it is a part, since a
+// follower takes any other page for the commit's end.
 func (f *feedReader) Beat() replicate.Page {
-	return replicate.Page{From: f.at.seq, To: f.at.seq, Chain: f.at.chain, Head: f.head}
+	return replicate.Page{From: f.at.seq, To: f.at.seq, Chain: f.at.chain, Head: f.head, Partial: f.amid}
 }

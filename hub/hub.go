@@ -80,7 +80,7 @@ func OpenPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 		"timezone":                            "UTC",
 		"lock_timeout":                        "5s",
 		"statement_timeout":                   "60s",
-		"idle_in_transaction_session_timeout": "5s",
+		"idle_in_transaction_session_timeout": "3s", // less than lock_timeout: who waits for a stuck holder outlasts it
 		"default_transaction_isolation":       "read committed",
 	} {
 		if _, set := c.ConnConfig.RuntimeParams[name]; !set {
@@ -178,7 +178,7 @@ func readIdentity(ctx context.Context, db *pgxpool.Pool) (id identity, err error
 	var known, actual string
 	err = db.QueryRow(ctx, query).Scan(&id.hubID, &known, &actual, &id.epoch)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return id, errors.New("the database holds no hub yet: run scidex hub init")
+		return id, ErrNotInitialised
 	} else if err != nil {
 		return id, fmt.Errorf("read the hub's identity: %w", err)
 	}

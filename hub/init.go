@@ -32,10 +32,16 @@ func Init(ctx context.Context, db *pgxpool.Pool) (made bool, err error) {
 		return false, err
 	}
 	if ours {
-		if err := CheckMigrated(ctx, db); err == nil {
-			if _, err := readIdentity(ctx, db); err == nil {
-				return false, nil
-			}
+		made, err := hubMade(ctx, db)
+		if err != nil {
+			return false, err
+		}
+		switch err := CheckMigrated(ctx, db); {
+		case made && err == nil:
+			_, err := readIdentity(ctx, db)
+			return false, err
+		case made || errors.Is(err, ErrNewer) || errors.Is(err, ErrChanged):
+			return false, err
 		}
 	}
 	if _, err := Migrate(ctx, db); err != nil {
@@ -44,11 +50,22 @@ func Init(ctx context.Context, db *pgxpool.Pool) (made bool, err error) {
 	return true, nil
 }
 
-// checkEmpty reports whether the database is a hub's, perhaps a half-made one's.
-// It returns ErrNotEmpty for one that holds other tables.
+// hubMade reports whether the database of a hub holds its identity, which comes
+// after all tables.
+func hubMade(ctx context.Context, db *pgxpool.Pool) (made bool, err error) {
+	if err := db.QueryRow(ctx, `SELECT to_regclass('hub') IS NOT NULL`).Scan(&made); err != nil || !made {
+		return false, err
+	}
+	err = db.QueryRow(ctx, `SELECT EXISTS (SELECT FROM hub)`).Scan(&made)
+	return made, err
+}
+
+// checkEmpty reports whether the database is a hub's, perhaps a half-made one's:
+// migration_checksum is the first table that Migrate makes. It returns
+// ErrNotEmpty for one that holds other tables.
 func checkEmpty(ctx context.Context, db *pgxpool.Pool) (ours bool, err error) {
 	const query = `
-		SELECT coalesce(bool_or(relname = 'goose_db_version'), false), count(*)
+		SELECT coalesce(bool_or(relname = 'migration_checksum'), false), count(*)
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE c.relkind IN ('r', 'p') AND n.nspname NOT LIKE 'pg\_%' AND n.nspname <> 'information_schema'`
 	var tables int
@@ -67,7 +84,7 @@ const initLock = 0x5c1de8
 // seed gives a migrated database what every hub has. It may run again after
 // each migration: it adds what is missing.
 func seed(ctx context.Context, db *pgxpool.Pool) error {
-	if err := ensurePartitions(ctx, db, defaultPartitionRows); err != nil {
+	if err := ensurePartitions(ctx, db, defaultPartitionRows, 0); err != nil {
 		return err
 	}
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {

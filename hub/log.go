@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/replicate"
@@ -18,17 +18,18 @@ type logRow struct {
 	class string
 }
 
-// maxReadBytes bounds the contents that one read of the log brings.
+// maxReadBytes bounds the data and contents that one read of the log brings.
 const maxReadBytes = 4 << 20
 
-// logQuery reads rows after a seq with their events and contents. A row whose
-// contents would bring the sum past $3 ends the read, unless it is the first.
+// logQuery reads rows after a seq with their events and contents. The rows end
+// with the one that brings the sum of their bytes to $3 or past it.
 const logQuery = `
 	SELECT seq, commit_seq, class, scope, kind, op, ref, revision, hash, prev_hash, data, at, type, event_ref, actor_id, actor_kind, payload, content
 	FROM (
 		SELECT c.seq, c.commit_seq, c.class, c.scope, c.kind, c.op, c.ref, c.revision, c.hash, c.prev_hash, c.data, c.at,
 			e.type, e.ref AS event_ref, e.actor_id, e.actor_kind, e.payload, r.content,
-			sum(coalesce(octet_length(r.content), 0)) OVER (ORDER BY c.seq) - coalesce(octet_length(r.content), 0) AS before
+			sum(coalesce(octet_length(r.content), 0) + coalesce(octet_length(c.data), 0))
+				OVER (ORDER BY c.seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
 		FROM (
 			SELECT * FROM feed.change WHERE seq > $1 ORDER BY seq LIMIT $2
 		) c
@@ -36,11 +37,18 @@ const logQuery = `
 		LEFT JOIN artifact_revision r ON c.kind = 'revision' AND c.op = 'P'
 			AND r.type = split_part(c.ref, ':', 1) AND r.id = substr(c.ref, strpos(c.ref, ':') + 1) AND r.revision = c.revision
 	) AS sized
-	WHERE before < $3
+	WHERE coalesce(before, 0) < $3
 	ORDER BY seq`
 
+// A querier is a pool or a transaction.
+type querier interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
 // readLog returns the rows after a seq, at most limit.
-func readLog(ctx context.Context, db *pgxpool.Pool, after artifact.Seq, limit int) ([]logRow, error) {
+func readLog(ctx context.Context, db querier, after artifact.Seq, limit int) ([]logRow, error) {
 	rows, err := db.Query(ctx, logQuery, int64(after), limit, maxReadBytes)
 	if err != nil {
 		return nil, fmt.Errorf("read the log after %d: %w", after, err)
@@ -83,11 +91,17 @@ type chainCursor struct {
 }
 
 func (c *chainCursor) step(r *logRow) error {
-	if r.Seq != c.seq+1 && !(c.seq == 0 || r.Seq > c.seq+epochJump/2) {
+	if !c.precedes(r.Seq) {
 		return fmt.Errorf("the log has a hole: %d stands after %d", r.Seq, c.seq)
 	}
 	c.seq, c.chain = r.Seq, r.Extend(c.chain, r.class)
 	return nil
+}
+
+// precedes reports whether seq is the next after c: by one, or over the jump
+// where an epoch begins.
+func (c *chainCursor) precedes(seq artifact.Seq) bool {
+	return seq == c.seq+1 || seq > c.seq+epochJump/2
 }
 
 // epochJump is how far a restore moves the log's seq, so that no seq of the
@@ -98,7 +112,7 @@ const epochJump = 1 << 32
 const checkpointEvery = 1000
 
 // nearestCheckpoint returns the chain at the last checkpoint at or before a seq.
-func nearestCheckpoint(ctx context.Context, db *pgxpool.Pool, at artifact.Seq) (c chainCursor, err error) {
+func nearestCheckpoint(ctx context.Context, db querier, at artifact.Seq) (c chainCursor, err error) {
 	const query = `SELECT seq, chain FROM feed.checkpoint WHERE seq <= $1 ORDER BY seq DESC LIMIT 1`
 	var chain []byte
 	err = db.QueryRow(ctx, query, int64(at)).Scan(&c.seq, &chain)
@@ -109,27 +123,66 @@ func nearestCheckpoint(ctx context.Context, db *pgxpool.Pool, at artifact.Seq) (
 	return c, err
 }
 
-// chainAt returns the log's chain at a seq.
-func chainAt(ctx context.Context, db *pgxpool.Pool, at artifact.Seq) (artifact.Hash, error) {
+// noteCheckpoint notes the chain. Several hubs note the same.
+func noteCheckpoint(ctx context.Context, db querier, at chainCursor) error {
+	const insert = `
+		INSERT INTO feed.checkpoint (seq, chain) VALUES ($1, $2)
+		ON CONFLICT DO NOTHING`
+	_, err := db.Exec(ctx, insert, int64(at.seq), at.chain[:])
+	return err
+}
+
+// errNoSuchSeq reports a seq in the jump between two epochs.
+var errNoSuchSeq = errors.New("no row of the log has this seq")
+
+// chainAt returns the log's chain at a seq up to its head, or errNoSuchSeq.
+func chainAt(ctx context.Context, db querier, at artifact.Seq) (artifact.Hash, error) {
 	c, err := nearestCheckpoint(ctx, db, at)
-	for err == nil && c.seq < at {
-		var rows []logRow
-		rows, err = readLog(ctx, db, c.seq, int(min(at-c.seq, checkpointEvery)))
-		if err == nil && len(rows) == 0 {
+	if err != nil {
+		return artifact.Hash{}, err
+	}
+	for c.seq < at {
+		rows, err := readLog(ctx, db, c.seq, int(min(at-c.seq, checkpointEvery)))
+		if err != nil {
+			return artifact.Hash{}, err
+		}
+		if len(rows) == 0 {
 			return artifact.Hash{}, fmt.Errorf("the log ends at %d, before %d", c.seq, at)
 		}
 		for i := range rows {
-			if err == nil {
-				err = c.step(&rows[i])
+			if rows[i].Seq > at {
+				return artifact.Hash{}, errNoSuchSeq
+			}
+			if err := c.step(&rows[i]); err != nil {
+				return artifact.Hash{}, err
 			}
 		}
 	}
-	return c.chain, err
+	return c.chain, nil
+}
+
+// floorOf returns the smallest position that the log can be resumed at, given
+// the first seq that it keeps: the chain of a position is told from a checkpoint
+// at or before it, which rows lead on from.
+func floorOf(ctx context.Context, db querier, first artifact.Seq) (floor artifact.Seq, err error) {
+	if first <= 1 {
+		return 0, nil
+	}
+	c, err := nearestCheckpoint(ctx, db, first-1)
+	if err != nil || c.seq > 0 && c.precedes(first) {
+		return c.seq, err
+	}
+	const query = `SELECT seq FROM feed.checkpoint WHERE seq >= $1 ORDER BY seq LIMIT 1`
+	err = db.QueryRow(ctx, query, int64(first-1)).Scan(&floor)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, fmt.Errorf("the log begins at %d, after its last checkpoint", first)
+	}
+	return floor, err
 }
 
 // bounds returns the first seq that the log keeps and its last; 0 and 0 when it
 // is empty.
-func bounds(ctx context.Context, db *pgxpool.Pool) (first, last artifact.Seq, err error) {
+func bounds(ctx context.Context, db querier) (first, last artifact.Seq, err error) {
 	const query = `
 		SELECT coalesce((SELECT seq FROM feed.change ORDER BY seq LIMIT 1), 0), (` + headQuery + `)`
 	err = db.QueryRow(ctx, query).Scan(&first, &last)

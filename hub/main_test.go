@@ -31,11 +31,19 @@ type fixture struct {
 	verbs *verb.Registry
 }
 
-func newHub(t *testing.T) *fixture { return newHubOn(t, pgtest.New(t, initHub)) }
-
-func newHubOn(t *testing.T, db *pgxpool.Pool) *fixture {
+func newHub(t testing.TB) *fixture {
 	t.Helper()
-	h, err := hub.Open(t.Context(), hub.Config{DB: db})
+	return newHubOn(t, pgtest.New(t, initHub))
+}
+
+func newHubOn(t testing.TB, db *pgxpool.Pool) *fixture {
+	t.Helper()
+	return newHubWith(t, hub.Config{DB: db})
+}
+
+func newHubWith(t testing.TB, c hub.Config) *fixture {
+	t.Helper()
+	h, err := hub.Open(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,11 +56,11 @@ func newHubOn(t *testing.T, db *pgxpool.Pool) *fixture {
 			t.Errorf("Run = %v", err)
 		}
 	})
-	return &fixture{Hub: h, db: db, verbs: h.Verbs()}
+	return &fixture{Hub: h, db: c.DB, verbs: h.Verbs()}
 }
 
 // serve serves the fixture over HTTP and returns its URL.
-func (f *fixture) serve(t *testing.T) string {
+func (f *fixture) serve(t testing.TB) string {
 	t.Helper()
 	done := make(chan struct{})
 	srv := httptest.NewServer(f.Handler(nil, done))
@@ -63,7 +71,7 @@ func (f *fixture) serve(t *testing.T) string {
 	return srv.URL
 }
 
-func (f *fixture) token(t *testing.T, sub string, permissions ...string) string {
+func (f *fixture) token(t testing.TB, sub string, permissions ...string) string {
 	t.Helper()
 	c := verb.Claims{ActorKind: "human", Permissions: permissions}
 	c.Subject = sub

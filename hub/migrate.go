@@ -129,7 +129,7 @@ func CheckMigrated(ctx context.Context, db *pgxpool.Pool) error {
 	for _, m := range all {
 		sum, done := applied[m.Version]
 		switch {
-		case !done:
+		case !done || sum == "": // or not noted, if it was interrupted
 			return ErrPending
 		case sum != m.SHA256:
 			return fmt.Errorf("%w (%s)", ErrChanged, m.Name)

@@ -7,8 +7,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/scidex-ai/substrate/artifact"
 )
 
 const (
@@ -22,7 +20,7 @@ func (h *Hub) keepPartitions(ctx context.Context) error {
 	tick := time.NewTicker(partitionCheck)
 	defer tick.Stop()
 	for {
-		if err := ensurePartitions(ctx, h.db, h.config.PartitionRows); err != nil && ctx.Err() == nil {
+		if err := ensurePartitions(ctx, h.db, h.config.PartitionRows, 0); err != nil && ctx.Err() == nil {
 			h.log.ErrorContext(ctx, "log partitions could not be made", "err", err)
 		}
 		select {
@@ -34,14 +32,14 @@ func (h *Hub) keepPartitions(ctx context.Context) error {
 }
 
 // ensurePartitions makes partitions of the feed and of events until two whole
-// ones, or one and a half, lie ahead of the log.
-func ensurePartitions(ctx context.Context, db *pgxpool.Pool, span int64) error {
+// ones, or one and a half, lie ahead of the log and of a commit of so many rows.
+func ensurePartitions(ctx context.Context, db *pgxpool.Pool, span, rows int64) error {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, initLock); err != nil {
 			return err
 		}
 		for _, parent := range []string{"feed.change", "event"} {
-			if err := ensurePartitionsOf(ctx, tx, parent, span); err != nil {
+			if err := ensurePartitionsOf(ctx, tx, parent, span, rows); err != nil {
 				return fmt.Errorf("partition %s: %w", parent, err)
 			}
 		}
@@ -49,19 +47,17 @@ func ensurePartitions(ctx context.Context, db *pgxpool.Pool, span int64) error {
 	})
 }
 
-func ensurePartitionsOf(ctx context.Context, tx pgx.Tx, parent string, span int64) error {
+func ensurePartitionsOf(ctx context.Context, tx pgx.Tx, parent string, span, rows int64) error {
 	end, err := partitionEnd(ctx, tx, parent)
 	if err != nil {
 		return err
 	}
-	var head, first int64
-	const query = `SELECT (` + headQuery + `), coalesce(max(first_seq), 1) FROM epoch`
-	if err := tx.QueryRow(ctx, query).Scan(&head, &first); err != nil {
+	next, err := nextSeq(ctx, tx)
+	if err != nil {
 		return err
 	}
-	next := max(head+1, first)
 	start := max(end, next-next%span)
-	for start < next+partitionsAhead*span-span/2 {
+	for start < next+rows+partitionsAhead*span-span/2 {
 		// LIKE and ATTACH take no lock that stops writers of the other
 		// partitions; names and bounds are our own numbers, never input.
 		name := fmt.Sprintf("%s_%d", parent, start)
@@ -78,10 +74,6 @@ func ensurePartitionsOf(ctx context.Context, tx pgx.Tx, parent string, span int6
 	return nil
 }
 
-type querier interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
 // partitionEnd returns the first seq that no partition of a table takes.
 func partitionEnd(ctx context.Context, q querier, parent string) (end int64, err error) {
 	const query = `
@@ -92,8 +84,19 @@ func partitionEnd(ctx context.Context, q querier, parent string) (end int64, err
 	return end, err
 }
 
+// nextSeq returns the seq that the next commit begins with.
+func nextSeq(ctx context.Context, q querier) (next int64, err error) {
+	const query = `SELECT greatest((` + headQuery + `) + 1, coalesce(max(first_seq), 1)) FROM epoch`
+	err = q.QueryRow(ctx, query).Scan(&next)
+	return next, err
+}
+
 // partitionsLeft returns how many seqs the made partitions still take.
-func (h *Hub) partitionsLeft(ctx context.Context, head artifact.Seq) (int64, error) {
+func (h *Hub) partitionsLeft(ctx context.Context) (int64, error) {
 	end, err := partitionEnd(ctx, h.db, "feed.change")
-	return end - int64(head) - 1, err
+	if err != nil {
+		return 0, err
+	}
+	next, err := nextSeq(ctx, h.db)
+	return end - next, err
 }

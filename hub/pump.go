@@ -2,7 +2,9 @@ package hub
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"sort"
 	"sync"
 	"time"
 
@@ -68,7 +70,8 @@ func (p *pump) run(ctx context.Context) error {
 	}
 }
 
-// start begins at the last checkpoint.
+// start begins at the last checkpoint. A log that was trimmed past it is
+// refused: the chain of what is left could not be told.
 func (p *pump) start(ctx context.Context) (chainCursor, error) {
 	first, last, err := bounds(ctx, p.db)
 	if err != nil {
@@ -78,14 +81,14 @@ func (p *pump) start(ctx context.Context) (chainCursor, error) {
 	if err != nil {
 		return at, err
 	}
-	if at.seq == 0 && first > 1 {
-		at.seq = first - 1 // a log trimmed before its first checkpoint
+	if at.seq < first && !at.precedes(first) {
+		return at, fmt.Errorf("the log begins at %d, after its last checkpoint at %d", first, at.seq)
 	}
 	p.ring.begin(at)
 	return at, nil
 }
 
-// drain reads to the end of the log.
+// drain reads to the end of the log. When it fails, at is where the ring ends.
 func (p *pump) drain(ctx context.Context, at *chainCursor) error {
 	for {
 		rows, err := readLog(ctx, p.db, at.seq, pumpRead)
@@ -95,30 +98,29 @@ func (p *pump) drain(ctx context.Context, at *chainCursor) error {
 		if len(rows) == 0 {
 			return nil
 		}
+		next := *at
 		entries := make([]entry, len(rows))
+		var due []chainCursor
 		for i := range rows {
 			r := &rows[i]
-			if err := at.step(r); err != nil {
+			if err := next.step(r); err != nil {
 				return err
 			}
-			entries[i] = newEntry(r, at.chain)
-			if r.Seq == r.Commit && r.Seq/checkpointEvery != (r.Seq-1)/checkpointEvery || r.Seq%checkpointEvery == 0 {
-				if err := p.checkpoint(ctx, *at); err != nil {
-					return err
-				}
+			entries[i] = newEntry(r, next.chain)
+			if r.Seq%checkpointEvery == 0 {
+				due = append(due, next)
 			}
 		}
 		p.ring.add(entries)
+		*at = next
+		// Followers do not wait for checkpoints. One that cannot be noted is
+		// left out: resumes are checked from the one before.
+		for _, c := range due {
+			if err := noteCheckpoint(ctx, p.db, c); err != nil && ctx.Err() == nil {
+				p.log.WarnContext(ctx, "a checkpoint of the log could not be noted", "seq", c.seq, "err", err)
+			}
+		}
 	}
-}
-
-// checkpoint notes the chain. Several hubs note the same.
-func (p *pump) checkpoint(ctx context.Context, at chainCursor) error {
-	const insert = `
-		INSERT INTO feed.checkpoint (seq, chain) VALUES ($1, $2)
-		ON CONFLICT DO NOTHING`
-	_, err := p.db.Exec(ctx, insert, int64(at.seq), at.chain[:])
-	return err
 }
 
 // An entry is a row of the log, ready to be sent.
@@ -142,7 +144,7 @@ func newEntry(r *logRow, chain artifact.Hash) entry {
 // and share the entries' bytes.
 type ring struct {
 	mu      sync.RWMutex // guards what follows
-	entries []entry      // consecutive
+	entries []entry      // consecutive, but for jumps of epochs
 	base    chainCursor  // position before entries[0]
 	head    artifact.Seq // end of the last whole commit
 	bytes   int
@@ -156,6 +158,13 @@ func (r *ring) begin(at chainCursor) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.base, r.head, r.entries, r.bytes = at, at.seq, nil, 0
+	r.signal()
+}
+
+// signal wakes all who wait. The caller holds mu.
+func (r *ring) signal() {
+	close(r.changed)
+	r.changed = make(chan struct{})
 }
 
 func (r *ring) add(entries []entry) {
@@ -175,11 +184,12 @@ func (r *ring) add(entries []entry) {
 	}
 	if drop > 0 {
 		r.base = chainCursor{r.entries[drop-1].seq, r.entries[drop-1].chain}
-		// Copied, so that what is dropped can be freed.
-		r.entries = append(make([]entry, 0, len(r.entries)-drop+pumpRead), r.entries[drop:]...)
+		// What is dropped is freed when append next needs a larger array and
+		// copies only what is left: copying here would cost each commit the
+		// length of the ring.
+		r.entries = r.entries[drop:]
 	}
-	close(r.changed)
-	r.changed = make(chan struct{})
+	r.signal()
 }
 
 // after returns the entries of whole commits after a seq, and what to wait on
@@ -191,21 +201,14 @@ func (r *ring) after(seq artifact.Seq) (entries []entry, head artifact.Seq, chan
 	if seq < r.base.seq || seq > r.head {
 		return nil, r.head, r.changed, false
 	}
-	from, to := int(seq-r.base.seq), int(r.head-r.base.seq)
-	if len(r.entries) > 0 && r.entries[0].seq != r.base.seq+1 { // after a jump of epochs
-		from = r.find(seq)
-		to = r.find(r.head)
-	}
+	from, to := r.find(seq), r.find(r.head)
 	return r.entries[from:to:to], r.head, r.changed, true
 }
 
-// find returns how many entries stand at or before a seq.
+// find returns how many entries stand at or before a seq. It searches, since
+// seqs jump where an epoch begins.
 func (r *ring) find(seq artifact.Seq) int {
-	n := 0
-	for n < len(r.entries) && r.entries[n].seq <= seq {
-		n++
-	}
-	return n
+	return sort.Search(len(r.entries), func(i int) bool { return r.entries[i].seq > seq })
 }
 
 // chainAt returns the chain at a seq, if the ring has it.
@@ -215,7 +218,7 @@ func (r *ring) chainAt(seq artifact.Seq) (artifact.Hash, bool) {
 	if seq == r.base.seq {
 		return r.base.chain, true
 	}
-	if i := int(seq - r.base.seq - 1); i >= 0 && i < len(r.entries) && r.entries[i].seq == seq {
+	if i := r.find(seq) - 1; i >= 0 && r.entries[i].seq == seq {
 		return r.entries[i].chain, true
 	}
 	return artifact.Hash{}, false

@@ -28,7 +28,13 @@ func (h *Hub) Handler(metrics http.Handler, done <-chan struct{}) http.Handler {
 	mux.Handle("GET /feed", h.authenticated(verifier, func(w http.ResponseWriter, req *http.Request) {
 		h.metrics.followers.Inc()
 		defer h.metrics.followers.Dec()
-		feed.ServeHTTP(w, req)
+		ctx := req.Context()
+		if c, err := verb.CallerFrom(ctx); err == nil && !c.Expires.IsZero() {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithDeadline(ctx, c.Expires) // no stream outlives its token
+			defer cancel()
+		}
+		feed.ServeHTTP(w, req.WithContext(ctx))
 	}))
 	mux.Handle("GET /feed/digest", h.authenticated(verifier, h.serveDigest))
 	openAPI := registry.OpenAPI(h.config.Version)
@@ -104,7 +110,7 @@ func (h *Hub) serveReady(w http.ResponseWriter, req *http.Request) {
 		serveJSON(w, http.StatusServiceUnavailable, map[string]any{"status": "unavailable", "reason": "the database does not answer"})
 		return
 	}
-	left, err := h.partitionsLeft(ctx, head)
+	left, err := h.partitionsLeft(ctx)
 	if err != nil || left < h.config.PartitionRows {
 		serveJSON(w, http.StatusServiceUnavailable, map[string]any{
 			"status": "unavailable", "reason": "the log's partitions run out", "seqs_left": left,

@@ -82,6 +82,13 @@ func (h *Hub) write(ctx context.Context, c *verb.Caller, w *writeRequest, respon
 			return nil, callerError(err)
 		}
 		h.metrics.retries.WithLabelValues(reason).Inc()
+		var full *logFullError
+		if errors.As(err, &full) {
+			if err := ensurePartitions(ctx, h.db, h.config.PartitionRows, full.rows); err != nil {
+				return nil, callerError(err)
+			}
+			continue
+		}
 		if errors.Is(err, errStaleSchemas) {
 			if err := h.schemas.load(ctx, h.db); err != nil {
 				return nil, err
@@ -165,7 +172,7 @@ func (h *Hub) try(ctx context.Context, c *verb.Caller, w *writeRequest, n *needs
 	queueAppend(b, &s.rows, c, w.verb, answer).QueryRow(func(row pgx.Row) error { return row.Scan(&last) })
 	b.Queue("COMMIT")
 	if err := conn.SendBatch(ctx, b).Close(); err != nil {
-		return nil, commitError(err)
+		return nil, commitError(err, len(s.rows.kind))
 	}
 	committed = true
 	h.pump.wake()
@@ -196,11 +203,24 @@ type opError struct {
 func (e *opError) Error() string { return e.err.Error() }
 func (e *opError) Unwrap() error { return e.err }
 
+// A logFullError reports that the log's partitions do not take a commit of so
+// many rows. Partitions are made ahead; this is for what outruns that.
+type logFullError struct {
+	rows int64
+	err  error
+}
+
+func (e *logFullError) Error() string { return e.err.Error() }
+func (e *logFullError) Unwrap() error { return e.err }
+
 // commitError tells apart what the server refused, which left nothing behind,
 // and a connection that broke while the commit was under way.
-func commitError(err error) error {
+func commitError(err error, rows int) error {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Severity != "FATAL" && pg.Severity != "PANIC" {
+		if pg.Code == checkViolation && pg.ConstraintName == "" && (pg.TableName == "change" || pg.TableName == "event") {
+			return &logFullError{int64(rows), err}
+		}
 		return err
 	}
 	return &artifact.Error{
@@ -213,6 +233,7 @@ func commitError(err error) error {
 // SQLSTATEs that a write meets.
 const (
 	uniqueViolation      = "23505"
+	checkViolation       = "23514" // with a table and no constraint: no partition for the row
 	serializationFailure = "40001"
 	deadlockDetected     = "40P01"
 	lockNotAvailable     = "55P03"
@@ -223,6 +244,10 @@ const (
 func retryReason(err error) string {
 	if errors.Is(err, errStaleSchemas) {
 		return "schema_changed"
+	}
+	var full *logFullError
+	if errors.As(err, &full) {
+		return "log_full"
 	}
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {

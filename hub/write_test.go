@@ -446,4 +446,3 @@ func TestOversizedContent(t *testing.T) {
 	in.Content = sized(artifact.MaxContentBytes)
 	f.mustCreate(t, in)
 }
-

@@ -42,7 +42,7 @@ func (r *recent) add(e artifact.Event) {
 	r.events = append(r.events, e)
 	if len(r.events) >= 2*recentEvents {
 		cut := len(r.events) - recentEvents
-		r.floor, r.events = r.events[cut-1].ID, slices.Clone(r.events[cut:])
+		r.floor, r.events = r.events[cut-1].ID, append(make([]artifact.Event, 0, 2*recentEvents), r.events[cut:]...)
 	}
 }
 

@@ -1,15 +1,17 @@
 package node_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"context"
+	"github.com/google/uuid"
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/node"
@@ -128,7 +130,7 @@ func (f *feed) remove(ref string) (rows []replicate.Row) {
 }
 
 func (f *feed) link(from, to string) []replicate.Row {
-	id := fmt.Sprintf("l-%d", f.rand.Int64())
+	id := newUUID()
 	data, hash := f.encode(replicate.Link{At: f.at, By: "ada", EvidenceRefs: []string{to}, Evidence: json.RawMessage(`{"span":"a\u0001b"}`), From: from, ID: id, Predicate: "supports", Scope: artifact.Commons, To: to})
 	row := replicate.Row{Scope: artifact.Commons, Kind: replicate.KindLink, Op: replicate.Put, Ref: "kg_edge:" + id, Revision: 1, Hash: hash, At: f.at, Data: data, Event: f.event("kg_edge.created", "kg_edge:"+id)}
 	f.links = append(f.links, row)
@@ -143,7 +145,7 @@ func (f *feed) unlink() []replicate.Row {
 }
 
 func (f *feed) signal(ref string) []replicate.Row {
-	id := fmt.Sprintf("s-%d", f.rand.Int64())
+	id := newUUID()
 	data, hash := f.encode(replicate.Signal{
 		Aggregate: artifact.Aggregate{Count: 1, Kind: "vote", Sum: "1", SumSq: "1", Voters: 1},
 		At:        f.at, By: "ada", ID: id, Kind: "vote", Ref: ref, Scope: artifact.Commons, Value: "1", Voter: "ada", VoterKind: "human", Weight: "1",
@@ -188,6 +190,11 @@ func (f *feed) commits(n int) replicate.Batch {
 	}
 	return all
 }
+
+// newUUID makes an id as the hub does.
+func newUUID() string { return uuid.Must(uuid.NewV7()).String() }
+
+var discard = slog.New(slog.DiscardHandler)
 
 var hello = replicate.Hello{HubID: "hub-1", Epoch: 1, MinReader: replicate.WireVersion, Scopes: []string{artifact.Commons}}
 

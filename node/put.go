@@ -37,7 +37,7 @@ const (
 
 	putRevisionSQL = `INSERT INTO artifact_revision (type, id, revision, scope, content_hash, schema_version, title,
 			state, created_at, created_by, row_hash, note, provenance, content)
-		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
+		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, CAST(?13 AS TEXT), CAST(?14 AS TEXT))
 		ON CONFLICT (type, id, revision) DO UPDATE SET scope = excluded.scope, content_hash = excluded.content_hash,
 			schema_version = excluded.schema_version, title = excluded.title, state = excluded.state,
 			created_at = excluded.created_at, created_by = excluded.created_by, row_hash = excluded.row_hash,
@@ -167,7 +167,7 @@ func (w *writeStatements) revision(ctx context.Context, r *replicate.Row) error 
 		return errors.New("the content is not what its hash says")
 	}
 	_, err := w.putRevision.ExecContext(ctx, v.Type, v.ID, v.Revision.Revision, v.Scope, v.ContentHash[:], v.SchemaVersion,
-		v.Title, v.State, v.CreatedAt.UnixMilli(), v.CreatedBy, r.Hash[:], v.Note, string(v.Provenance), string(r.Content))
+		v.Title, v.State, v.CreatedAt.UnixMilli(), v.CreatedBy, r.Hash[:], v.Note, []byte(v.Provenance), []byte(r.Content))
 	return err
 }
 

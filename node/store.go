@@ -116,7 +116,7 @@ func (s *Store) prepareFile(ctx context.Context) error {
 	if err := s.conn.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema").Scan(&tables); err != nil {
 		return err
 	}
-	if _, err := s.conn.ExecContext(ctx, "PRAGMA journal_size_limit = 67108864"); err != nil {
+	if _, err := s.conn.ExecContext(ctx, "PRAGMA journal_size_limit = 67108864; PRAGMA wal_autocheckpoint = 8000"); err != nil {
 		return err
 	}
 	if version == fileSchema {

@@ -1,6 +1,7 @@
 package replicate
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -47,6 +48,8 @@ type Handler struct {
 	// WriteWait is how long a follower may accept nothing before it is dropped.
 	// The default is 30 seconds.
 	WriteWait time.Duration
+	// Beat is how often a quiet stream beats. The default is BeatInterval.
+	Beat time.Duration
 }
 
 // ServeHTTP implements http.Handler.
@@ -90,20 +93,20 @@ func parsePosition(req *http.Request) (p Position, err error) {
 		}
 	}
 	if c := q.Get("chain"); c != "" {
-		p.Chain, err = artifact.ParseHash(c)
+		if p.Chain, err = artifact.ParseHash(c); err != nil {
+			e := *artifact.AsError(err)
+			e.Reason, e.Problems[0].Path = artifact.ReasonInvalidCursor, "/chain"
+			return p, &e
+		}
 	}
-	return p, err
+	return p, nil
 }
 
 func (h *Handler) stream(ctx context.Context, w http.ResponseWriter, req *http.Request, reader Reader, hello Hello) error {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Vary", "Accept-Encoding")
-	wait := h.WriteWait
-	if wait == 0 {
-		wait = 30 * time.Second
-	}
-	out := &flusher{w: w, rc: http.NewResponseController(w), wait: wait}
+	out := &flusher{w: w, rc: http.NewResponseController(w), wait: cmp.Or(h.WriteWait, 30*time.Second)}
 	if strings.Contains(req.Header.Get("Accept-Encoding"), "zstd") {
 		w.Header().Set("Content-Encoding", "zstd")
 		enc, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(512<<10))
@@ -122,7 +125,7 @@ func (h *Handler) stream(ctx context.Context, w http.ResponseWriter, req *http.R
 	}
 	var buf []byte
 	for {
-		page, err := nextOrBeat(ctx, reader)
+		page, err := nextOrBeat(ctx, reader, cmp.Or(h.Beat, BeatInterval))
 		if err != nil {
 			return h.end(ctx, out, err)
 		}
@@ -137,8 +140,8 @@ func (h *Handler) stream(ctx context.Context, w http.ResponseWriter, req *http.R
 }
 
 // nextOrBeat returns the next page, or a beat when there is none for a while.
-func nextOrBeat(ctx context.Context, reader Reader) (Page, error) {
-	wait, cancel := context.WithTimeout(ctx, BeatInterval)
+func nextOrBeat(ctx context.Context, reader Reader, interval time.Duration) (Page, error) {
+	wait, cancel := context.WithTimeout(ctx, interval)
 	defer cancel()
 	page, err := reader.Next(wait)
 	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
@@ -150,8 +153,11 @@ func nextOrBeat(ctx context.Context, reader Reader) (Page, error) {
 // end tells the follower why its stream ends, if it still listens.
 func (h *Handler) end(ctx context.Context, out *flusher, cause error) error {
 	reason := "the hub stops"
-	if ctx.Err() == nil {
+	switch {
+	case ctx.Err() == nil:
 		reason = "the feed failed"
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		reason = "the token has expired"
 	}
 	line, err := json.Marshal(Frame{Type: FrameReset, Reason: reason})
 	if err != nil {

@@ -24,14 +24,13 @@ type Client struct {
 // Invoke implements [Invoker]. When the server could not be reached the error is
 // unavailable; it has the reason outcome_unknown when the request may have run.
 func (c *Client) Invoke(ctx context.Context, name string, in, out any) error {
-	body, forwarded := ctx.Value(bodyKey{}).([]byte)
-	if !forwarded {
-		var err error
-		if body, err = json.Marshal(in); err != nil {
-			return err
-		}
+	var body bytes.Buffer
+	e := json.NewEncoder(&body)
+	e.SetEscapeHTML(false) // which could make a content six times larger
+	if err := e.Encode(in); err != nil {
+		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL+PathPrefix+name, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL+PathPrefix+name, &body)
 	if err != nil {
 		return err
 	}

@@ -62,9 +62,6 @@ func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
 		WriteError(ctx, w, s.Log, bodyError(err, limit))
 		return
 	}
-	if b.effect == Write {
-		ctx = context.WithValue(ctx, bodyKey{}, raw)
-	}
 	out, err := b.callJSON(ctx, raw)
 	if err != nil {
 		WriteError(ctx, w, s.Log, err)
@@ -73,9 +70,6 @@ func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("X-Request-Id", caller.RequestID)
 	writeJSON(w, http.StatusOK, out)
 }
-
-// bodyKey carries a write's raw body, so that a node forwards what it received.
-type bodyKey struct{}
 
 func bodyError(err error, limit int64) error {
 	var tooLarge *http.MaxBytesError

@@ -1,0 +1,303 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/hub"
+	"github.com/scidex-ai/substrate/internal/load"
+	"github.com/scidex-ai/substrate/node"
+	"github.com/scidex-ai/substrate/sample"
+	"github.com/scidex-ai/substrate/verb"
+)
+
+// demoTokenTTL is how long the tokens of a demo hold.
+const demoTokenTTL = 7 * 24 * time.Hour
+
+type demoFlags struct {
+	database databaseFlags
+	hubAddr  string
+	nodeAddr string
+	asJSON   bool
+	noSample bool
+	logFlags
+}
+
+func newDemoCmd() *cobra.Command {
+	var f demoFlags
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Run a hub, a node and a sample in one process, and show what happens",
+		Long: `Starts a private PostgreSQL (or uses --database-url), a hub and one lab node, loads
+a small sample on hypotheses of Alzheimer's disease, prints where everything is
+and then shows each event as the node's subscribers get it. Ctrl-C stops all of
+it; a second start on the same --data goes on with the same data.`,
+		Example: `  scidex demo
+  scidex demo --data ./demo --no-sample
+  scidex demo --json --data ./demo --hub-addr 127.0.0.1:0 --node-addr 127.0.0.1:0`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.InOrStdin())
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.database.data, "data", defaultDataDir("demo"), "directory of all data")
+	fl.StringVar(&f.database.url, "database-url", "", "URL of your own PostgreSQL (14 or later); it must be empty or a demo's")
+	fl.StringVar(&f.database.binDir, "postgres-bin", "", "where initdb and postgres are; found by itself when empty")
+	fl.StringVar(&f.hubAddr, "hub-addr", defaultHubAddr, "address of the hub; port 0 for a free one")
+	fl.StringVar(&f.nodeAddr, "node-addr", defaultNodeAddr, "address of the node; port 0 for a free one")
+	fl.BoolVar(&f.asJSON, "json", false, "for scripts: print one line of JSON when ready; stop on SIGTERM or when standard input closes")
+	fl.BoolVar(&f.noSample, "no-sample", false, "begin without the sample")
+	f.logFlags.add(cmd)
+	_ = fl.Set("log-level", "warn") // the events are what a person wants to see
+	return cmd
+}
+
+// ready is what a script is told.
+type ready struct {
+	Hub         string            `json:"hub"`
+	Node        string            `json:"node"`
+	GraphQL     string            `json:"graphql"`
+	WS          string            `json:"ws"`
+	DatabaseURL string            `json:"database_url"`
+	Tokens      map[string]string `json:"tokens"`
+}
+
+func (f *demoFlags) run(ctx context.Context, out io.Writer, in io.Reader) (err error) {
+	log, err := f.logger()
+	if err != nil {
+		return err
+	}
+	if f.asJSON {
+		var stop context.CancelFunc
+		ctx, stop = context.WithCancel(ctx)
+		defer stop()
+		watchInput(in, stop)
+	} else {
+		fmt.Fprintf(out, "Starting in %s …\n", f.database.data)
+	}
+	// The listeners come first: a taken address is known before anything starts.
+	hubListener, err := listen(ctx, f.hubAddr, "hub-addr")
+	if err != nil {
+		return err
+	}
+	defer hubListener.Close()
+	nodeListener, err := listen(ctx, f.nodeAddr, "node-addr")
+	if err != nil {
+		return err
+	}
+	defer nodeListener.Close()
+	db, err := f.database.open(ctx, log, false)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.close(ctx)) }()
+	if _, err := hub.Init(ctx, db.Pool); err != nil {
+		return err
+	}
+	d := &demo{flags: f, log: log, out: out, db: db, hubListener: hubListener, nodeListener: nodeListener}
+	return d.serve(ctx)
+}
+
+// watchInput calls stop when standard input closes. A terminal, a file or
+// /dev/null is no sign of a script that watches over the program.
+func watchInput(in io.Reader, stop func()) {
+	file, ok := in.(*os.File)
+	if !ok {
+		return
+	}
+	info, err := file.Stat()
+	if err != nil || info.Mode()&(os.ModeNamedPipe|os.ModeSocket) == 0 {
+		return
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, file) // its end is the sign, whatever it was
+		stop()
+	}()
+}
+
+// A demo is a hub and a node in one process.
+type demo struct {
+	flags                     *demoFlags
+	log                       *slog.Logger
+	out                       io.Writer
+	db                        *database
+	hubListener, nodeListener net.Listener
+	hub                       *hub.Hub
+	ready                     ready
+}
+
+func (d *demo) serve(ctx context.Context) (err error) {
+	hubMetrics, serveHubMetrics := newMetrics()
+	d.hub, err = hub.Open(ctx, hub.Config{
+		DB: d.db.Pool, Log: d.log, Metrics: hubMetrics, NodeURL: urlOf(d.nodeListener), Version: version(),
+	})
+	if err != nil {
+		return err
+	}
+	key := d.hub.SigningKey()
+	tokens, err := signTokens(key, demoTokenTTL, map[string][]string{
+		"viewer": {verb.Viewer}, "contributor": {verb.Contributor}, "reviewer": {verb.Reviewer}, "admin": {verb.Viewer, verb.Admin},
+	})
+	if err != nil {
+		return err
+	}
+	nodeToken, err := key.Sign(nodeClaims(), 10*365*24*time.Hour)
+	if err != nil {
+		return err
+	}
+	nodeMetrics, serveNodeMetrics := newMetrics()
+	n, err := node.Open(ctx, node.Config{
+		Dir: filepath.Join(d.flags.database.data, "node"), HubURL: urlOf(d.hubListener), Token: nodeToken,
+		Log: d.log, Metrics: nodeMetrics, Introspection: true, Version: version(),
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, n.Close()) }()
+	d.ready = ready{
+		Hub: urlOf(d.hubListener), Node: urlOf(d.nodeListener), GraphQL: urlOf(d.nodeListener) + "/graphql",
+		WS: "ws://" + d.nodeListener.Addr().String() + "/graphql", DatabaseURL: d.db.url, Tokens: tokens,
+	}
+	// The node stops before the hub, and the hub before its database, so that
+	// nothing is cut off in the middle.
+	hubCtx, stopHub := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopHub()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return d.db.watch(ctx) })
+	hubDone := make(chan error, 1)
+	go func() {
+		hubDone <- serveHub(hubCtx, d.hub, d.hubListener, serveOptions{metrics: serveHubMetrics, log: d.log})
+	}()
+	g.Go(func() error {
+		return serveNode(ctx, n, d.nodeListener, serveOptions{metrics: serveNodeMetrics, log: d.log})
+	})
+	g.Go(func() error { return d.show(ctx, n) })
+	err = g.Wait()
+	stopHub()
+	return errors.Join(err, <-hubDone)
+}
+
+func nodeClaims() verb.Claims {
+	c := verb.Claims{ActorKind: "ai_local", Permissions: []string{verb.Viewer}}
+	c.Subject = "demo-node"
+	return c
+}
+
+// show loads the sample, waits for the node to have it, says where everything is
+// and shows events until ctx ends.
+func (d *demo) show(ctx context.Context, n *node.Node) error {
+	if !d.flags.noSample {
+		if err := d.loadSample(ctx); err != nil {
+			return err
+		}
+	}
+	head, err := d.hub.Head(ctx)
+	if err != nil {
+		return err
+	}
+	if err := n.WaitApplied(ctx, head); err != nil {
+		return nil //nolint:nilerr // stopped before it was ready
+	}
+	if d.flags.asJSON {
+		return writeJSON(d.out, d.ready)
+	}
+	printTour(d.out, &d.ready, head)
+	return d.showEvents(ctx, n, head)
+}
+
+// loadSample loads the shipped sample. A second time it changes nothing.
+func (d *demo) loadSample(ctx context.Context) error {
+	ctx = verb.WithCaller(ctx, &verb.Caller{
+		Actor: artifact.Actor{ID: "demo-loader", Kind: "ai_local"}, Permissions: []string{verb.Contributor, verb.Admin},
+		SessionID: uuid.NewString(), RequestID: uuid.NewString(), Now: artifact.Now(),
+	})
+	summary, err := load.Run(ctx, load.Config{
+		Invoker: d.hub.Verbs(), Import: true,
+		Inputs: []load.Input{{Name: "sample", Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(sample.JSONL)), nil }}},
+	})
+	if err != nil {
+		return fmt.Errorf("load the sample: %w", err)
+	}
+	if summary.RejectedLines > 0 {
+		return fmt.Errorf("load the sample: %d lines were rejected", summary.RejectedLines)
+	}
+	return nil
+}
+
+// printTour says where everything is, with three things to try.
+func printTour(w io.Writer, r *ready, head artifact.Seq) {
+	fmt.Fprintf(w, `
+  hub      %s      owns every write (verbs, feed)
+  node     %s      a replica of it: reads, GraphQL, subscriptions
+  graphql  %s
+  ws       %s
+  database %s
+
+Tokens (7 days) as shell variables:
+
+export VIEWER=%s
+export CONTRIBUTOR=%s
+export REVIEWER=%s
+export ADMIN=%s
+
+1. Read from the node:
+
+curl -s %s -H "Authorization: Bearer $VIEWER" -H 'Content-Type: application/json' \
+  -d '{"query":"{ artifacts(filter:{type:{eq:\"hypothesis\"}}, first:3) { nodes { ref title } } replica { phase appliedSeq lagEvents } }"}'
+
+2. Follow the events (npm i graphql-ws ws):
+
+node --input-type=module -e '
+import { createClient } from "graphql-ws"; import ws from "ws";
+const c = createClient({ url: "%s", webSocketImpl: ws, connectionParams: { authorization: "Bearer " + process.env.VIEWER } });
+for await (const m of c.iterate({ query: "subscription { events { cursor events { eventId eventType ref } } }" })) console.log(JSON.stringify(m.data.events));'
+
+3. Write, and see the event arrive below:
+
+curl -s %s/api/scidex/create -H "Authorization: Bearer $CONTRIBUTOR" -H 'Content-Type: application/json' \
+  -d '{"type":"hypothesis","title":"My first hypothesis","content":{"statement":"Something worth testing"}}'
+
+The log is at seq %d. Events, as the node's subscribers get them (Ctrl-C stops):
+
+`, r.Hub, r.Node, r.GraphQL, r.WS, hidePassword(r.DatabaseURL),
+		r.Tokens["viewer"], r.Tokens["contributor"], r.Tokens["reviewer"], r.Tokens["admin"],
+		r.GraphQL, r.WS, r.Hub, head)
+}
+
+// showEvents prints the latest events and then each new one.
+func (d *demo) showEvents(ctx context.Context, n *node.Node, head artifact.Seq) error {
+	ctx = verb.WithCaller(ctx, &verb.Caller{Actor: artifact.Actor{ID: "demo", Kind: "ai_local"}, Permissions: []string{verb.Viewer}})
+	const tail = 10
+	events := n.Store().Subscribe(max(head-tail, 0), nil)
+	for {
+		page, err := events.Next(ctx)
+		if ctx.Err() != nil {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		for _, e := range page.Events {
+			fmt.Fprintf(d.out, "%s  %7d  %-22s %s  by %s\n", e.At.Local().Format("15:04:05.000"), e.ID, e.Type, unpinned(e.Ref), e.Actor.ID)
+		}
+	}
+}
+
+func unpinned(text string) string {
+	if ref, err := artifact.ParseRef(text); err == nil {
+		return ref.Current().String()
+	}
+	return text
+}

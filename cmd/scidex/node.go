@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/scidex-ai/substrate/internal/postgres"
+	"github.com/scidex-ai/substrate/node"
+)
+
+const defaultNodeAddr = "127.0.0.1:7172"
+
+func newNodeCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "node",
+		Short: "Run a lab's replica, or check it",
+		Example: `  scidex node run --hub http://127.0.0.1:7171 --token "$TOKEN" --data ./node
+  scidex node verify --hub http://127.0.0.1:7171 --token "$TOKEN" --data ./node`,
+	}
+	cmd.AddCommand(newNodeRunCmd(), newNodeVerifyCmd(), newNodeRebuildCmd())
+	return cmd
+}
+
+// nodeFlags are the flags of commands on a node's directory.
+type nodeFlags struct {
+	remoteFlags
+	logFlags
+	data string
+}
+
+func (n *nodeFlags) addAll(cmd *cobra.Command) {
+	n.remoteFlags.add(cmd)
+	n.logFlags.add(cmd)
+	cmd.Flags().StringVar(&n.data, "data", defaultDataDir("node"), "directory of the replica")
+}
+
+// config checks the flags and returns what a node needs of them.
+func (n *nodeFlags) config() (node.Config, error) {
+	log, err := n.logger()
+	if err != nil {
+		return node.Config{}, err
+	}
+	client, err := n.client()
+	if err != nil {
+		return node.Config{}, err
+	}
+	return node.Config{Dir: n.data, HubURL: client.URL, Token: client.Token, Log: log, Version: version()}, nil
+}
+
+func newNodeRunCmd() *cobra.Command {
+	var n nodeFlags
+	var addr string
+	var origins []string
+	var noIntrospection bool
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Follow a hub and serve GraphQL, subscriptions and the read verbs",
+		Example: `  scidex node run --hub http://127.0.0.1:7171 --token "$TOKEN" --data ./node
+  SCIDEX_HUB=http://hub.lab:7171 SCIDEX_TOKEN=… scidex node run --addr 127.0.0.1:7172`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := n.config()
+			if err != nil {
+				return err
+			}
+			for _, o := range origins {
+				if u, err := url.Parse(o); err != nil || u.Host == "" || u.Path != "" {
+					return &exitError{2, fmt.Errorf("--origin %q: give a web origin such as https://prism.example", o)}
+				}
+			}
+			c.Origins, c.Introspection = origins, !noIntrospection
+			unlock, err := postgres.Lock(n.data)
+			if err != nil {
+				return err
+			}
+			defer unlock()
+			l, err := listen(cmd.Context(), addr, "addr")
+			if err != nil {
+				return err
+			}
+			return runNode(cmd.Context(), c, l)
+		},
+	}
+	n.addAll(cmd)
+	cmd.Flags().StringVar(&addr, "addr", defaultNodeAddr, "address to serve on")
+	cmd.Flags().StringSliceVar(&origins, "origin", nil, "web origin that may open websockets, beside the node's own; may be given many times")
+	cmd.Flags().BoolVar(&noIntrospection, "no-introspection", false, "refuse GraphQL introspection")
+	return cmd
+}
+
+// runNode serves a node until ctx ends.
+func runNode(ctx context.Context, c node.Config, l net.Listener) (err error) {
+	registry, metrics := newMetrics()
+	c.Metrics = registry
+	n, err := node.Open(ctx, c)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	defer func() { err = errors.Join(err, n.Close()) }()
+	c.Log.InfoContext(ctx, "node serves", "url", urlOf(l), "hub", c.HubURL, "data", c.Dir)
+	return serveNode(ctx, n, l, serveOptions{metrics: metrics, log: c.Log})
+}
+
+func serveNode(ctx context.Context, n *node.Node, l net.Listener, o serveOptions) error {
+	srv := n.Server(o.metrics)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return n.Run(ctx) })
+	g.Go(func() error { return serve(ctx, l, srv, o.log, srv.Shutdown) })
+	return g.Wait()
+}
+
+func newNodeVerifyCmd() *cobra.Command {
+	var n nodeFlags
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Prove that the replica equals the hub, row for row",
+		Long: `Counts and hashes all rows of the replica anew and compares them, by scope, kind
+and type, with the hub's at the same position of the log. The exit code is 1
+when they differ. The node may be running meanwhile.`,
+		Example: `  scidex node verify --hub http://127.0.0.1:7171 --token "$TOKEN" --data ./node`,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			c, err := n.config()
+			if err != nil {
+				return err
+			}
+			if _, err := os.Stat(filepath.Join(n.data, node.ReplicaFile)); err != nil {
+				return fmt.Errorf("no replica in %s: start one with scidex node run", n.data)
+			}
+			nd, err := node.Open(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, nd.Close()) }()
+			report, err := nd.Verify(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return printReport(cmd.OutOrStdout(), report, asJSON)
+		},
+	}
+	n.addAll(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func printReport(w io.Writer, r node.VerifyReport, asJSON bool) error {
+	if asJSON {
+		if r.Differences == nil {
+			r.Differences = []string{}
+		}
+		if err := writeJSON(w, r); err != nil {
+			return err
+		}
+	} else {
+		t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+		fmt.Fprintf(t, "SCOPE\tKIND\tTYPE\tROWS\tDIGEST at seq %d\n", r.Counted.Seq)
+		for _, e := range r.Counted.Entries {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%.12s\n", e.Scope, e.Kind, e.Type, e.Count, strings.TrimPrefix(e.XOR.String(), "sha256:"))
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+		for _, d := range r.Differences {
+			if err := say(w, d); err != nil {
+				return err
+			}
+		}
+	}
+	if len(r.Differences) > 0 {
+		return &exitError{1, errors.New("the replica differs from the hub: rebuild it with scidex node rebuild")}
+	}
+	if asJSON {
+		return nil
+	}
+	return say(w, "The replica equals the hub.")
+}
+
+func newNodeRebuildCmd() *cobra.Command {
+	var data string
+	var l logFlags
+	cmd := &cobra.Command{
+		Use:     "rebuild",
+		Short:   "Throw the replica away, so that the next run copies the hub anew",
+		Long:    `A replica is a copy: nothing is lost with it. The node must not be running.`,
+		Example: `  scidex node rebuild --data ./node && scidex node run --data ./node`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := l.logger()
+			if err != nil {
+				return err
+			}
+			if _, err := os.Stat(data); err != nil {
+				return fmt.Errorf("no node in %s", data)
+			}
+			unlock, err := postgres.Lock(data)
+			if err != nil {
+				return err
+			}
+			defer unlock()
+			return removeReplica(cmd.Context(), data, log)
+		},
+	}
+	l.add(cmd)
+	cmd.Flags().StringVar(&data, "data", defaultDataDir("node"), "directory of the replica")
+	return cmd
+}
+
+func removeReplica(ctx context.Context, data string, log *slog.Logger) error {
+	for _, suffix := range []string{"-wal", "-shm", ""} {
+		err := os.Remove(filepath.Join(data, node.ReplicaFile+suffix))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove the replica: %w", err)
+		}
+	}
+	log.InfoContext(ctx, "replica removed", "data", data)
+	return nil
+}

@@ -1,0 +1,71 @@
+package hub
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/scidex-ai/substrate/artifact"
+)
+
+// Reasons to adopt a database.
+const (
+	AdoptRestore = "restore" // from a backup: commits may be lost
+	AdoptUpgrade = "upgrade" // the whole of it moved: nothing can be lost
+)
+
+// Adopt accepts a database that lives on another PostgreSQL cluster than its hub
+// last ran on, which [Open] refuses. After a restore it begins an epoch whose
+// seqs lie far beyond any that lost commits had, so that no follower mistakes
+// new changes for those. No hub may run on the database meanwhile.
+func Adopt(ctx context.Context, db *pgxpool.Pool, reason string) error {
+	if reason != AdoptRestore && reason != AdoptUpgrade {
+		return fmt.Errorf("adopt: the reason is %s or %s, not %q", AdoptRestore, AdoptUpgrade, reason)
+	}
+	if err := CheckMigrated(ctx, db); err != nil {
+		return err
+	}
+	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		const move = `UPDATE hub SET system_identifier = (SELECT system_identifier::text FROM pg_control_system())`
+		if tag, err := tx.Exec(ctx, move); err != nil {
+			return err
+		} else if tag.RowsAffected() == 0 {
+			return ErrNotInitialised
+		}
+		if reason == AdoptRestore {
+			return beginEpoch(ctx, tx, reason)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("adopt the database: %w", err)
+	}
+	return ensurePartitions(ctx, db, defaultPartitionRows, 0)
+}
+
+// beginEpoch ends the epoch at the log's head and begins the next.
+func beginEpoch(ctx context.Context, tx pgx.Tx, reason string) error {
+	if _, err := tx.Exec(ctx, `SELECT FROM feed.lock FOR NO KEY UPDATE`); err != nil {
+		return err
+	}
+	var head artifact.Seq
+	if err := tx.QueryRow(ctx, headQuery).Scan(&head); err != nil {
+		return err
+	}
+	chain, err := chainAt(ctx, tx, head)
+	if err != nil {
+		return fmt.Errorf("read the chain at %d: %w", head, err)
+	}
+	if head > 0 { // the chain goes on from here even when all before is trimmed
+		if err := noteCheckpoint(ctx, tx, chainCursor{head, chain}); err != nil {
+			return err
+		}
+	}
+	const insert = `
+		INSERT INTO epoch (epoch, first_seq, last_seq, reason)
+		SELECT max(epoch) + 1, $1::bigint + $2, $1, $3 FROM epoch`
+	_, err = tx.Exec(ctx, insert, int64(head), int64(epochJump), reason)
+	return err
+}

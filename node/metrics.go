@@ -1,0 +1,22 @@
+package node
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// registerMetrics registers what a node tells of itself.
+func registerMetrics(n *Node, r prometheus.Registerer) {
+	gauge := func(name, help string, value func(freshness) float64) {
+		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(n.freshness()) }))
+	}
+	gauge("scidex_node_applied_seq", "Last seq that the replica holds.", func(f freshness) float64 { return float64(f.applied) })
+	gauge("scidex_node_hub_seq", "Last seq of the hub, as last heard.", func(f freshness) float64 { return float64(f.head) })
+	gauge("scidex_node_lag_events", "Changes that the replica lags behind the hub.", func(f freshness) float64 { return float64(f.head - f.applied) })
+	gauge("scidex_node_lag_seconds", "Time since the replica was last known to be at the hub's head.", func(f freshness) float64 { return f.lag.Seconds() })
+	gauge("scidex_node_connected", "1 while the hub is followed.", func(f freshness) float64 {
+		if f.connected {
+			return 1
+		}
+		return 0
+	})
+	gauge("scidex_node_subscribers", "Subscriptions to events that are open.", func(freshness) float64 { return float64(n.readers.Load()) })
+	gauge("scidex_node_database_bytes", "Size of the replica's files.", func(freshness) float64 { return float64(n.databaseBytes()) })
+}

@@ -1,0 +1,228 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/scidex-ai/substrate/replicate"
+	"github.com/scidex-ai/substrate/verb"
+)
+
+// Config is what a node needs. The zero value of every optional field is a
+// working default.
+type Config struct {
+	Dir    string // required: where the replica and what goes with it lie
+	HubURL string // required: without a trailing slash
+	Token  string // required: the node's own, to follow the feed with
+
+	// HTTP reaches the hub. It must have no timeout: the feed is a long answer.
+	// The default is a client of its own.
+	HTTP *http.Client
+
+	// Log is where the node logs. The default discards.
+	Log *slog.Logger
+
+	// Metrics is where the node registers what it counts. The default is a
+	// registry that nobody reads.
+	Metrics prometheus.Registerer
+
+	// WriteWait bounds how long a mutation waits for the replica to have what it
+	// wrote. The default is 2 seconds.
+	WriteWait time.Duration
+
+	// StaleAfter is how long after the last word of the hub the replica counts
+	// as stale. The default is 15 seconds.
+	StaleAfter time.Duration
+
+	// Origins are the web origins that may open websockets, beside the node's own.
+	Origins []string
+
+	// Introspection lets clients ask for the schema.
+	Introspection bool
+
+	// Version is told in the replica's status.
+	Version string
+}
+
+// A Node is a lab's replica and what serves it. It is safe for concurrent use.
+type Node struct {
+	config   Config
+	log      *slog.Logger
+	store    *Store
+	hub      *verb.Client
+	feed     *replicate.Client
+	verifier *verb.Verifier
+	status   atomic.Pointer[link]
+	started  time.Time
+	readers  atomic.Int64 // open subscriptions
+}
+
+// A link is what the node knows of its hub.
+type link struct {
+	replicate.Status
+	fatal error     // why following ended for good
+	live  time.Time // when the replica was last known to be at the hub's head
+}
+
+// ReplicaFile is the name of the replica in a node's directory.
+const ReplicaFile = "replica.db"
+
+// Open opens a node's replica, or makes an empty one. It starts nothing:
+// [Node.Run] does. The caller closes the node.
+func Open(ctx context.Context, c Config) (*Node, error) {
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	c.WriteWait = cmp.Or(c.WriteWait, 2*time.Second)
+	c.StaleAfter = cmp.Or(c.StaleAfter, 15*time.Second)
+	c.Version = cmp.Or(c.Version, "dev")
+	if c.Metrics == nil {
+		c.Metrics = prometheus.NewRegistry()
+	}
+	if c.HTTP == nil {
+		c.HTTP = &http.Client{Transport: newTransport()}
+	}
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the node's directory: %w", err)
+	}
+	store, err := OpenStore(ctx, filepath.Join(c.Dir, ReplicaFile))
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{config: c, log: c.Log, store: store, started: time.Now()}
+	n.hub = &verb.Client{URL: c.HubURL, HTTP: &http.Client{Transport: c.HTTP.Transport, Timeout: 30 * time.Second}}
+	n.feed = &replicate.Client{URL: c.HubURL, Token: c.Token, HTTP: c.HTTP}
+	keys := keyFile{path: filepath.Join(c.Dir, "jwks.json")}
+	n.verifier = &verb.Verifier{Keys: &verb.RemoteKeys{
+		URL: c.HubURL + "/.well-known/jwks.json", HTTP: n.hub.HTTP, Load: keys.load, Store: keys.store,
+	}}
+	n.status.Store(new(link))
+	registerMetrics(n, c.Metrics)
+	return n, nil
+}
+
+func newTransport() http.RoundTripper {
+	t, ok := http.DefaultTransport.(*http.Transport)
+	if !ok {
+		return http.DefaultTransport
+	}
+	t = t.Clone()
+	t.MaxIdleConnsPerHost = 64
+	return t
+}
+
+// Store returns the node's replica.
+func (n *Node) Store() *Store { return n.store }
+
+// Close closes the replica. Call it after [Node.Run] has returned.
+func (n *Node) Close() error { return n.store.Close() }
+
+// Run follows the hub until ctx ends, and then returns nil. When the hub and the
+// replica no longer fit together the node says so, goes on answering reads from
+// what it has, and follows no more.
+func (n *Node) Run(ctx context.Context) error {
+	f := &replicate.Follower{Source: n.feed, Sink: n.store, Log: n.log, Status: n.heard}
+	err := f.Run(ctx)
+	if err == nil || ctx.Err() != nil {
+		return nil
+	}
+	last := *n.status.Load()
+	last.Connected, last.fatal = false, err
+	n.status.Store(&last)
+	n.log.ErrorContext(ctx, "the replica follows its hub no more; reads go on from what it holds", "err", err,
+		"next", "stop the node and run scidex node rebuild")
+	<-ctx.Done()
+	return nil
+}
+
+// heard takes in what the follower knows, after each frame was applied.
+func (n *Node) heard(s replicate.Status) {
+	next := &link{Status: s, live: n.status.Load().live}
+	if s.Connected && n.store.Applied() >= s.Head {
+		next.live = s.Heard
+	}
+	n.status.Store(next)
+}
+
+// freshness tells how the replica stands now.
+func (n *Node) freshness() (f freshness) {
+	l := n.status.Load()
+	f.applied = n.store.Applied()
+	f.head = max(l.Head, f.applied)
+	f.connected = l.Connected
+	f.heard, f.fatal = l.Heard, l.fatal
+	f.stale = !l.Connected || time.Since(l.Heard) > n.config.StaleAfter
+	if f.stale || f.applied < f.head {
+		f.lag = time.Since(n.started)
+		if !l.live.IsZero() {
+			f.lag = time.Since(l.live)
+		}
+	}
+	return f
+}
+
+// Verify compares the replica with the hub at one seq, after counting its own
+// rows anew. It returns what differs; nothing means that they are equal. Digests
+// of both are returned too.
+func (n *Node) Verify(ctx context.Context) (report VerifyReport, err error) {
+	report.Kept, err = n.store.Digest(ctx)
+	if err != nil {
+		return report, err
+	}
+	if report.Counted, err = n.store.Recount(ctx); err != nil {
+		return report, err
+	}
+	if report.Hub, err = n.feed.Digest(ctx, report.Counted.Seq); err != nil {
+		return report, fmt.Errorf("ask the hub for its digest: %w", err)
+	}
+	if report.Kept.Seq == report.Counted.Seq {
+		report.Differences = append(report.Differences, prefixed("kept against counted: ", report.Kept.Diff(report.Counted))...)
+	}
+	report.Differences = append(report.Differences, prefixed("replica against hub: ", report.Counted.Diff(report.Hub))...)
+	return report, nil
+}
+
+// A VerifyReport is the outcome of comparing a replica with its hub.
+type VerifyReport struct {
+	Kept        replicate.Digest `json:"kept"`    // as the replica kept it while applying
+	Counted     replicate.Digest `json:"counted"` // as its tables say
+	Hub         replicate.Digest `json:"hub"`
+	Differences []string         `json:"differences"`
+}
+
+func prefixed(prefix string, lines []string) []string {
+	out := make([]string, len(lines))
+	for i, l := range lines {
+		out[i] = prefix + l
+	}
+	return out
+}
+
+// A keyFile keeps the hub's public keys, so that tokens verify while it is away.
+type keyFile struct{ path string }
+
+func (k keyFile) load(context.Context) (set verb.JWKS, err error) {
+	raw, err := os.ReadFile(k.path)
+	if err != nil {
+		return set, err
+	}
+	return set, json.Unmarshal(raw, &set)
+}
+
+func (k keyFile) store(_ context.Context, set verb.JWKS) error {
+	raw, err := json.Marshal(set)
+	if err != nil {
+		return err
+	}
+	side := k.path + ".new"
+	return errors.Join(os.WriteFile(side, raw, 0o600), os.Rename(side, k.path))
+}

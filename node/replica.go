@@ -1,0 +1,134 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/graph"
+	"github.com/scidex-ai/substrate/graph/view"
+	"github.com/scidex-ai/substrate/verb"
+)
+
+var _ graph.Replica = (*Node)(nil)
+
+// freshness is how a replica stands to its hub at one time.
+type freshness struct {
+	applied, head artifact.Seq
+	connected     bool
+	stale         bool
+	lag           time.Duration // since the replica was last known to be at the head
+	heard         time.Time
+	fatal         error
+}
+
+func (f *freshness) phase() view.ReplicaPhase {
+	switch {
+	case f.applied == 0:
+		return view.Bootstrapping
+	case !f.connected:
+		return view.Disconnected
+	case f.applied < f.head:
+		return view.CatchingUp
+	}
+	return view.Live
+}
+
+// Status implements [graph.Replica].
+func (n *Node) Status(ctx context.Context) (view.Replica, error) {
+	f := n.freshness()
+	p, err := n.store.Position(ctx)
+	if err != nil {
+		return view.Replica{}, err
+	}
+	count, err := n.store.countArtifacts(ctx)
+	if err != nil {
+		return view.Replica{}, err
+	}
+	r := view.Replica{
+		Epoch: p.Epoch, Version: n.config.Version, Phase: f.phase(), AppliedSeq: f.applied, HubSeq: f.head,
+		LagEvents: int64(f.head - f.applied), LagMs: f.lag.Milliseconds(), Stale: f.stale,
+		DatabaseBytes: n.databaseBytes(), ArtifactCount: count,
+		Subscribers: int(n.readers.Load()), UptimeMs: time.Since(n.started).Milliseconds(),
+	}
+	if p.HubID != "" {
+		r.HubID = &p.HubID
+	}
+	if !f.heard.IsZero() {
+		r.LastContactAt = &f.heard
+	}
+	return r, nil
+}
+
+// databaseBytes returns the size of the replica's files.
+func (n *Node) databaseBytes() (size int64) {
+	for _, suffix := range []string{"", "-wal"} {
+		if info, err := os.Stat(filepath.Join(n.config.Dir, ReplicaFile+suffix)); err == nil {
+			size += info.Size()
+		}
+	}
+	return size
+}
+
+const countArtifactsSQL = `SELECT coalesce(sum(n), 0) FROM digest WHERE kind = 'artifact' AND scope IN (SELECT value FROM json_each(?1))`
+
+// countArtifacts returns how many artifacts the caller may see.
+func (s *Store) countArtifacts(ctx context.Context) (count int64, err error) {
+	scopes, err := visible(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if err := s.readers.QueryRowContext(ctx, countArtifactsSQL, scopes).Scan(&count); err != nil {
+		return 0, fmt.Errorf("count artifacts: %w", err)
+	}
+	return count, nil
+}
+
+// WaitApplied implements [graph.Replica].
+func (n *Node) WaitApplied(ctx context.Context, seq artifact.Seq) error {
+	return n.store.WaitApplied(ctx, seq)
+}
+
+// Subscribe implements [graph.Replica].
+func (n *Node) Subscribe(ctx context.Context, after *artifact.Seq, types []string, maxBatch int) (graph.Events, error) {
+	c, err := verb.CallerFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Need(verb.Viewer, "subscribing"); err != nil {
+		return nil, err
+	}
+	start := n.store.Applied()
+	if after != nil {
+		start = *after
+	}
+	sub := n.store.Subscribe(start, types)
+	sub.PageSize = maxBatch
+	n.readers.Add(1)
+	return &events{node: n, sub: sub, first: after == nil, start: start}, nil
+}
+
+// events is a subscription as the graph reads it. The first page of one that
+// starts now comes at once, to tell where that is.
+type events struct {
+	node  *Node
+	sub   *Subscription
+	first bool
+	start artifact.Seq
+}
+
+// Next implements [graph.Events].
+func (e *events) Next(ctx context.Context) (graph.EventPage, error) {
+	if e.first {
+		e.first = false
+		return graph.EventPage{Cursor: e.start, CaughtUp: e.node.store.Applied() == e.start}, nil
+	}
+	p, err := e.sub.Next(ctx)
+	return graph.EventPage(p), err
+}
+
+// Close implements [graph.Events].
+func (e *events) Close() { e.node.readers.Add(-1) }

@@ -1,0 +1,180 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/99designs/gqlgen/graphql"
+	"github.com/google/uuid"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/graph"
+	"github.com/scidex-ai/substrate/graph/transport"
+	"github.com/scidex-ai/substrate/verb"
+)
+
+// A Server serves a node over HTTP.
+type Server struct {
+	http.Handler
+	graphql *transport.Handler
+}
+
+// Shutdown ends websockets, which http.Server does not know of, and waits for
+// their operations. Call it before the http.Server's own.
+func (s *Server) Shutdown(ctx context.Context) error { return s.graphql.Shutdown(ctx) }
+
+// Server returns what serves the node: GraphQL, the verbs (reads here, writes
+// forwarded), health and, when it is not nil, metrics.
+func (n *Node) Server(metrics http.Handler) *Server {
+	registry := n.verbs()
+	gql := transport.New(graph.NewSchema(&graph.Resolver{
+		Replica: n, Reads: registry, Hub: n.hub, Log: n.log, WriteWait: n.config.WriteWait,
+	}), transport.Config{
+		Introspection:  n.config.Introspection,
+		ErrorPresenter: graph.ErrorPresenter(n.log),
+		Around:         withRequestID,
+		Extensions: []graphql.HandlerExtension{graph.ReplicaExtension{Freshness: func() (artifact.Seq, int64, bool) {
+			f := n.freshness()
+			return f.applied, f.lag.Milliseconds(), f.stale
+		}}},
+		Websocket: transport.Websocket{Init: n.initSocket, CheckOrigin: n.checkOrigin(), Log: n.log},
+		Log:       n.log,
+	})
+	mux := http.NewServeMux()
+	mux.Handle("/graphql", n.authenticated(gql))
+	mux.Handle(verb.PathPrefix, (&verb.Server{Registry: registry, Verifier: n.verifier, Log: n.log}).Handler())
+	openAPI := registry.OpenAPI(n.config.Version)
+	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) { serveJSON(w, http.StatusOK, openAPI) })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		serveJSON(w, http.StatusOK, map[string]any{"status": "ok"})
+	})
+	mux.HandleFunc("GET /readyz", n.serveReady)
+	if metrics != nil {
+		mux.Handle("GET /metrics", metrics)
+	}
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		serveJSON(w, http.StatusOK, map[string]any{
+			"name": "SciDEX node", "version": n.config.Version, "graphql": "/graphql", "verbs": verb.PathPrefix,
+			"openapi": "/openapi.json", "health": []string{"/healthz", "/readyz", "/metrics"},
+		})
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
+		verb.WriteError(req.Context(), w, n.log, &artifact.Error{Code: artifact.CodeNotFound, Reason: "unknown_path", Message: "nothing is served here"})
+	})
+	return &Server{Handler: mux, graphql: gql}
+}
+
+// verbs binds the read verbs to the replica and the write verbs to the hub.
+func (n *Node) verbs() *verb.Registry {
+	r := new(verb.Registry)
+	n.store.Verbs(r)
+	forward(r, verb.Create, n.hub)
+	forward(r, verb.Update, n.hub)
+	forward(r, verb.Link, n.hub)
+	forward(r, verb.Signal, n.hub)
+	forward(r, verb.Batch, n.hub)
+	return r
+}
+
+// forward binds a verb to the hub, which is called with the caller's own token.
+func forward[In, Out any](r *verb.Registry, v verb.Verb[In, Out], hub verb.Invoker) {
+	verb.Bind(r, v, func(ctx context.Context, in In) (Out, error) { return v.Call(ctx, hub, in) })
+}
+
+// authenticated passes on requests with a token. A websocket may come without
+// one and bring it in connection_init.
+func (n *Node) authenticated(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.Method == http.MethodOptions || req.Header.Get("Upgrade") != "" && req.Header.Get("Authorization") == "" {
+			next.ServeHTTP(w, req)
+			return
+		}
+		ctx, caller, err := verb.Authenticate(w, req, n.verifier)
+		if err == nil {
+			err = caller.Need(verb.Viewer, "reading")
+		}
+		if err != nil {
+			verb.WriteError(ctx, w, n.log, err)
+			return
+		}
+		next.ServeHTTP(w, req.WithContext(ctx))
+	})
+}
+
+// initSocket authenticates a websocket by the token of connection_init, or by
+// that of the upgrade request.
+func (n *Node) initSocket(ctx context.Context, _ *http.Request, payload map[string]any) (context.Context, time.Time, error) {
+	token := ""
+	for _, key := range []string{"authorization", "Authorization", "token"} {
+		if s, ok := payload[key].(string); ok && token == "" {
+			if token = verb.Bearer(s); token == "" && key == "token" {
+				token = s
+			}
+		}
+	}
+	if token == "" {
+		if c, err := verb.CallerFrom(ctx); err == nil {
+			return ctx, c.Expires, nil
+		}
+	}
+	c, err := n.verifier.Verify(ctx, token)
+	if err == nil {
+		err = c.Need(verb.Viewer, "reading")
+	}
+	if err != nil {
+		return ctx, time.Time{}, err
+	}
+	c.RequestID, c.Now = uuid.NewString(), artifact.Now()
+	return verb.WithCaller(ctx, c), c.Expires, nil
+}
+
+// withRequestID gives each operation of a socket a request id of its own.
+func withRequestID(ctx context.Context, next graphql.OperationHandler) graphql.ResponseHandler {
+	if c, err := verb.CallerFrom(ctx); err == nil {
+		own := *c
+		own.RequestID, own.Now = uuid.NewString(), artifact.Now()
+		ctx = verb.WithCaller(ctx, &own)
+	}
+	return next(ctx)
+}
+
+// checkOrigin returns nil, which means the same host only, unless other origins
+// are configured.
+func (n *Node) checkOrigin() func(*http.Request) bool {
+	if len(n.config.Origins) == 0 {
+		return nil
+	}
+	return func(req *http.Request) bool {
+		origin := req.Header.Get("Origin")
+		return origin == "" || origin == "http://"+req.Host || origin == "https://"+req.Host || slices.Contains(n.config.Origins, origin)
+	}
+}
+
+// serveReady says whether the node can answer reads, and how fresh they are.
+func (n *Node) serveReady(w http.ResponseWriter, _ *http.Request) {
+	f := n.freshness()
+	status, code := "ready", http.StatusOK
+	switch {
+	case f.applied == 0:
+		status, code = "bootstrapping", http.StatusServiceUnavailable
+	case f.stale:
+		status = "degraded" // reads go on
+	}
+	about := map[string]any{
+		"status": status, "applied_seq": f.applied, "hub_seq": f.head, "lag_events": f.head - f.applied,
+		"lag_ms": f.lag.Milliseconds(), "stale": f.stale,
+	}
+	if f.fatal != nil {
+		about["reason"] = f.fatal.Error()
+	}
+	serveJSON(w, code, about)
+}
+
+func serveJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // the client may be gone; nobody is left to tell
+}
