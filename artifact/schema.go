@@ -224,7 +224,7 @@ func CheckTitle(title, at string) *Problem {
 		p.Constraint, p.Message = "required", "a title is not empty"
 	case n > MaxTitleLength:
 		p.Constraint, p.Message = "max_length", fmt.Sprintf("a title is at most %d characters, not %d", MaxTitleLength, n)
-	case !utf8.ValidString(title) || strings.ContainsFunc(title, func(r rune) bool { return r < ' ' || r == 0x7f }):
+	case !utf8.ValidString(title) || strings.ContainsAny(title, "\n\r\v\f\u0085\u2028\u2029\x00"):
 		p.Message = "a title is one line of valid UTF-8"
 	default:
 		return nil

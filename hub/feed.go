@@ -22,6 +22,7 @@ func (h *Hub) Open(ctx context.Context, from replicate.Position, scopes []string
 	if err != nil {
 		return nil, replicate.Hello{}, err
 	}
+	h.pump.saw(last)
 	hello := replicate.Hello{
 		HubID: h.id.hubID, Epoch: h.id.epoch, Head: last, Floor: floor,
 		Schema: replicate.WireVersion, MinReader: replicate.WireVersion, BeatS: int(replicate.BeatInterval.Seconds()), Scopes: scopes,
@@ -86,7 +87,7 @@ func (f *feedReader) Next(ctx context.Context) (replicate.Page, error) {
 				return replicate.Page{}, err
 			}
 		}
-		f.head = max(f.head, head)
+		f.head = max(f.head, f.hub.pump.head())
 		if len(entries) > 0 {
 			return f.page(entries), nil
 		}

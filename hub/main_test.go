@@ -17,7 +17,12 @@ import (
 	"github.com/scidex-ai/substrate/verb"
 )
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+func TestMain(m *testing.M) {
+	if url := os.Getenv(childEnv); url != "" {
+		os.Exit(serveChild(url))
+	}
+	os.Exit(pgtest.Main(m))
+}
 
 func initHub(ctx context.Context, db *pgxpool.Pool) error {
 	_, err := hub.Init(ctx, db)

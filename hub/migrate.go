@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"path"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
@@ -145,8 +146,16 @@ func CheckMigrated(ctx context.Context, db *pgxpool.Pool) error {
 // Migrate applies what is pending and registers what is newly shipped. Programs
 // that start it together take turns under an advisory lock.
 func Migrate(ctx context.Context, db *pgxpool.Pool) (applied []string, err error) {
-	const checksums = `CREATE TABLE IF NOT EXISTS migration_checksum (version bigint PRIMARY KEY, sha256 text NOT NULL)`
-	if _, err := db.Exec(ctx, checksums); err != nil {
+	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		// IF NOT EXISTS alone fails when two run it at the same time.
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, initLock); err != nil {
+			return err
+		}
+		const checksums = `CREATE TABLE IF NOT EXISTS migration_checksum (version bigint PRIMARY KEY, sha256 text NOT NULL)`
+		_, err := tx.Exec(ctx, checksums)
+		return err
+	})
+	if err != nil {
 		return nil, fmt.Errorf("note migrations: %w", err)
 	}
 	p, done, err := provider(db)

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"sort"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -23,6 +24,7 @@ type pump struct {
 	interval time.Duration
 	ring     ring
 	woken    chan struct{} // holds at most one wake-up
+	known    atomic.Int64  // last seq that is known to be committed
 }
 
 const pumpRead = 1000 // rows
@@ -34,13 +36,28 @@ func newPump(db *pgxpool.Pool, log *slog.Logger, interval time.Duration, ringByt
 	return p
 }
 
-// wake makes the pump read now. It never waits.
-func (p *pump) wake() {
+// wake makes the pump read now: a commit that ends at last is to be had. It
+// never waits.
+func (p *pump) wake(last artifact.Seq) {
+	p.saw(last)
 	select {
 	case p.woken <- struct{}{}:
 	default: // one is due already
 	}
 }
+
+// saw notes that the log goes to at least a seq.
+func (p *pump) saw(last artifact.Seq) {
+	for {
+		known := p.known.Load()
+		if int64(last) <= known || p.known.CompareAndSwap(known, int64(last)) {
+			return
+		}
+	}
+}
+
+// head returns the last seq that is known to be committed.
+func (p *pump) head() artifact.Seq { return artifact.Seq(p.known.Load()) }
 
 // run pumps until ctx ends. The database's going away is waited out.
 func (p *pump) run(ctx context.Context) error {
@@ -112,6 +129,7 @@ func (p *pump) drain(ctx context.Context, at *chainCursor) error {
 			}
 		}
 		p.ring.add(entries)
+		p.saw(at.seq)
 		*at = next
 		// Followers do not wait for checkpoints. One that cannot be noted is
 		// left out: resumes are checked from the one before.

@@ -52,7 +52,7 @@ func (h *Hub) get(ctx context.Context, in verb.GetRequest) (out verb.GetResponse
 	if errors.Is(err, pgx.ErrNoRows) {
 		return out, artifact.NotFound(in.Ref.String())
 	} else if err != nil {
-		return out, fmt.Errorf("read %s: %w", in.Ref, err)
+		return out, callerError(fmt.Errorf("read %s: %w", in.Ref, err))
 	}
 	return out, nil
 }
@@ -108,19 +108,19 @@ func (h *Hub) list(ctx context.Context, in verb.ListRequest) (out verb.ListRespo
 	query += ` ORDER BY a.created_at DESC, a.type, a.id LIMIT $2`
 	rows, err := h.db.Query(ctx, query, args...)
 	if err != nil {
-		return out, fmt.Errorf("list artifacts: %w", err)
+		return out, callerError(fmt.Errorf("list artifacts: %w", err))
 	}
 	defer rows.Close()
 	out.Artifacts = []artifact.Artifact{}
 	for rows.Next() {
 		var a artifact.Artifact
 		if err := scanArtifact(rows, &a, &out.AsOf); err != nil {
-			return out, fmt.Errorf("list artifacts: %w", err)
+			return out, callerError(fmt.Errorf("list artifacts: %w", err))
 		}
 		out.Artifacts = append(out.Artifacts, a)
 	}
 	if err := rows.Err(); err != nil {
-		return out, fmt.Errorf("list artifacts: %w", err)
+		return out, callerError(fmt.Errorf("list artifacts: %w", err))
 	}
 	if len(out.Artifacts) > limit {
 		out.Artifacts = out.Artifacts[:limit]

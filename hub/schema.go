@@ -106,7 +106,7 @@ func (h *Hub) schema(ctx context.Context, in verb.SchemaRequest) (out verb.Schem
 		ORDER BY artifact_type`
 	rows, err := h.db.Query(ctx, query, in.Type, in.Version)
 	if err != nil {
-		return out, fmt.Errorf("read schemas: %w", err)
+		return out, callerError(fmt.Errorf("read schemas: %w", err))
 	}
 	out.Schemas, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (d verb.SchemaDocument, err error) {
 		var document string
@@ -115,7 +115,7 @@ func (h *Hub) schema(ctx context.Context, in verb.SchemaRequest) (out verb.Schem
 		return d, err
 	})
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return out, fmt.Errorf("read schemas: %w", err)
+		return out, callerError(fmt.Errorf("read schemas: %w", err))
 	}
 	if in.Type != "" && len(out.Schemas) == 0 {
 		return out, artifact.NotFound("schema:" + in.Type)

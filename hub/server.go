@@ -22,7 +22,7 @@ func (h *Hub) Handler(metrics http.Handler, done <-chan struct{}) http.Handler {
 		Log: h, Logger: h.log, Done: done,
 		Scopes: followed,
 		Fail: func(w http.ResponseWriter, req *http.Request, err error) {
-			verb.WriteError(req.Context(), w, h.log, err)
+			verb.WriteError(req.Context(), w, h.log, callerError(err))
 		},
 	}
 	mux.Handle("GET /feed", h.authenticated(verifier, func(w http.ResponseWriter, req *http.Request) {
@@ -31,7 +31,7 @@ func (h *Hub) Handler(metrics http.Handler, done <-chan struct{}) http.Handler {
 		ctx := req.Context()
 		if c, err := verb.CallerFrom(ctx); err == nil && !c.Expires.IsZero() {
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithDeadline(ctx, c.Expires) // no stream outlives its token
+			ctx, cancel = context.WithDeadline(ctx, c.Expires.Add(clockLeeway)) // no stream outlives its token
 			defer cancel()
 		}
 		feed.ServeHTTP(w, req.WithContext(ctx))
@@ -56,6 +56,10 @@ func (h *Hub) Handler(metrics http.Handler, done <-chan struct{}) http.Handler {
 	})
 	return mux
 }
+
+// clockLeeway is how long after its end a token is still taken, for clocks that
+// differ.
+const clockLeeway = 30 * time.Second
 
 // authenticated passes on requests with a token that may read.
 func (h *Hub) authenticated(v *verb.Verifier, next http.HandlerFunc) http.HandlerFunc {
@@ -95,7 +99,7 @@ func (h *Hub) serveDigest(w http.ResponseWriter, req *http.Request) {
 	}
 	d, err := h.Digest(req.Context(), scopes, artifact.Seq(at))
 	if err != nil {
-		verb.WriteError(req.Context(), w, h.log, err)
+		verb.WriteError(req.Context(), w, h.log, callerError(err))
 		return
 	}
 	serveJSON(w, http.StatusOK, d)

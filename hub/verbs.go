@@ -2,6 +2,8 @@ package hub
 
 import "github.com/scidex-ai/substrate/verb"
 
+//go:generate go test -run TestReferences -update .
+
 // Verbs binds every verb to the method that runs it.
 func (h *Hub) Verbs() *verb.Registry {
 	r := new(verb.Registry)

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
 	"time"
 
 	"github.com/google/uuid"
@@ -175,7 +177,7 @@ func (h *Hub) try(ctx context.Context, c *verb.Caller, w *writeRequest, n *needs
 		return nil, commitError(err, len(s.rows.kind))
 	}
 	committed = true
-	h.pump.wake()
+	h.pump.wake(artifact.Seq(last))
 	h.agents.Store(c.Actor.ID, struct{}{})
 	done.seq = artifact.Seq(last)
 	return done, nil
@@ -283,7 +285,8 @@ func callerError(err error) error {
 		return err
 	}
 	var connect *pgconn.ConnectError
-	if errors.As(err, &connect) || pgconn.SafeToRetry(err) {
+	var network net.Error
+	if errors.As(err, &connect) || pgconn.SafeToRetry(err) || errors.As(err, &network) || errors.Is(err, io.ErrUnexpectedEOF) {
 		busy.Reason, busy.Message = "database_unreachable", "the hub cannot reach its database"
 		return busy
 	}

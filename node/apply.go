@@ -89,6 +89,9 @@ func (s *Store) apply(ctx context.Context, b replicate.Batch) error {
 	if b.Partial {
 		return nil
 	}
+	if n := len(b.Rows); n > 0 && b.Rows[n-1].Commit > b.To {
+		return fmt.Errorf("apply: a page ends at %d, within a commit up to %d", b.To, b.Rows[n-1].Commit)
+	}
 	return s.end(ctx, b.Chain)
 }
 

@@ -152,6 +152,13 @@ func TestApplyRefuses(t *testing.T) {
 		"an op it does not know":                 func(rows []replicate.Row) { rows[3].Op = "X" },
 		"a row beyond the batch":                 func(rows []replicate.Row) { rows[3].Seq += 9 },
 	}
+	t.Run("a page that ends within a commit", func(t *testing.T) {
+		s, f := newStore(t), newFeed(t, 6)
+		b := f.batch(f.write("paper", "p1", "one"))
+		if err := s.Apply(t.Context(), replicate.Batch{Rows: b.Rows[:1], To: b.Rows[0].Seq}); err == nil || s.Applied() != 0 {
+			t.Errorf("Apply = %v, at %d, want an error", err, s.Applied())
+		}
+	})
 	for name, spoil := range tests {
 		t.Run(name, func(t *testing.T) {
 			s, f := newStore(t), newFeed(t, 6)
@@ -239,7 +246,7 @@ func TestDigest(t *testing.T) {
 			}
 			for rest := log.Rows; len(rest) > 0; {
 				n := min(len(rest), 1+f.rand.IntN(200))
-				apply(t, cut, replicate.Batch{Rows: rest[:n], To: rest[n-1].Seq, Partial: f.rand.IntN(3) == 0})
+				apply(t, cut, replicate.Batch{Rows: rest[:n], To: rest[n-1].Seq, Partial: rest[n-1].Seq < rest[n-1].Commit || f.rand.IntN(3) == 0})
 				if rest = rest[n:]; f.rand.IntN(8) == 0 {
 					cut.Abort(t.Context())
 					at := cut.Applied()
@@ -413,7 +420,7 @@ func BenchmarkApply(b *testing.B) {
 	for name, write := range map[string]func(*feed) []replicate.Row{
 		// A revision and a head with an event: two rows and one body.
 		"create": func(f *feed) []replicate.Row {
-			return f.write("paper", "p-"+newUUID(), "a title of usual length for a paper")
+			return f.write("paper", "p-"+f.newID(), "a title of usual length for a paper")
 		},
 		"create with keys in no order": func(f *feed) []replicate.Row {
 			return f.write("paper", fmt.Sprintf("p-%016x", f.rand.Uint64()), "a title of usual length for a paper")

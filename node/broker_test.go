@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -35,6 +36,9 @@ func readTo(ctx context.Context, sub *node.Subscription, seq artifact.Seq) (even
 		if err != nil {
 			return events, err
 		}
+		if page.CaughtUp != (page.Backlog == 0) {
+			return events, fmt.Errorf("caught up: %t, with a backlog of %d", page.CaughtUp, page.Backlog)
+		}
 		if events = append(events, page.Events...); page.Cursor >= seq {
 			return events, nil
 		}
@@ -47,64 +51,38 @@ func readTo(ctx context.Context, sub *node.Subscription, seq artifact.Seq) (even
 func TestSubscription(t *testing.T) {
 	s, f := newStore(t), newFeed(t, 20)
 	var log []replicate.Row
-	step := func(commits int) {
-		b := f.commits(commits)
+	for range 60 { // more than memory keeps
+		b := f.commits(100)
 		log = append(log, b.Rows...)
 		apply(t, s, b)
 	}
+	starts := []artifact.Seq{0, 1, 100, f.seq / 2, f.seq - 1, f.seq}
+	starts = append(starts, starts...)
+	var live []replicate.Batch
 	for range 60 {
-		step(100) // more than memory keeps
+		b := f.commits(20)
+		log = append(log, b.Rows...)
+		live = append(live, b)
 	}
 	type result struct {
 		from   artifact.Seq
 		events []artifact.Event
 		err    error
 	}
-	const last = 60 // more steps
-	starts := []artifact.Seq{0, 1, 100, f.seq / 2, f.seq - 1, f.seq}
-	results := make([]result, 0, 2*len(starts))
-	var mu sync.Mutex
+	results := make([]result, len(starts))
 	var wg sync.WaitGroup
-	end := make(chan artifact.Seq)
-	for i, from := range append(starts, starts...) {
+	for i, from := range starts {
 		wg.Go(func() {
 			sub := s.Subscribe(from, nil)
 			if i%2 == 1 {
 				sub.PageSize = 7
 			}
-			r := result{from: from}
-			ctx := asAda(t.Context())
-			for stop := artifact.Seq(0); r.err == nil; {
-				select {
-				case stop = <-end:
-				default:
-				}
-				var page node.EventPage
-				wait, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-				page, r.err = sub.Next(wait)
-				cancel()
-				if errors.Is(r.err, context.DeadlineExceeded) {
-					if r.err = nil; stop == 0 {
-						stop = <-end
-					}
-				}
-				if r.events = append(r.events, page.Events...); page.Cursor >= stop && stop > 0 {
-					break
-				}
-				if page.CaughtUp != (page.Backlog == 0) {
-					t.Errorf("page caught up: %t, with a backlog of %d", page.CaughtUp, page.Backlog)
-				}
-			}
-			mu.Lock()
-			results = append(results, r)
-			mu.Unlock()
+			events, err := readTo(asAda(t.Context()), sub, f.seq)
+			results[i] = result{from, events, err}
 		})
 	}
-	for range last {
-		step(20)
-	}
-	for range 2 * len(starts) {
-		end <- f.seq
+	for _, b := range live {
+		apply(t, s, b)
 	}
 	wg.Wait()
 	all := eventsOf(log)
@@ -265,4 +243,3 @@ func (b *breaking) Follow(_ context.Context, from replicate.Position, handle fun
 	b.done()
 	return errors.New("all sent")
 }
-

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/node"
 	"github.com/scidex-ai/substrate/replicate"
@@ -29,6 +27,7 @@ type feed struct {
 	ids   []string             // live artifacts
 	heads map[string]*liveHead // by ref
 	links []replicate.Row      // live links
+	made  int                  // ids
 	body  int                  // bytes of text in a body
 }
 
@@ -65,6 +64,12 @@ func (f *feed) encode(data any) ([]byte, artifact.Hash) {
 		f.tb.Fatal(err)
 	}
 	return raw, hash
+}
+
+// newID makes an id that sorts after those before it, like the hub's UUIDv7.
+func (f *feed) newID() string {
+	f.made++
+	return fmt.Sprintf("%012x-%016x", f.made, f.rand.Uint64())
 }
 
 func (f *feed) event(typ, ref string) *replicate.RowEvent {
@@ -130,7 +135,7 @@ func (f *feed) remove(ref string) (rows []replicate.Row) {
 }
 
 func (f *feed) link(from, to string) []replicate.Row {
-	id := newUUID()
+	id := f.newID()
 	data, hash := f.encode(replicate.Link{At: f.at, By: "ada", EvidenceRefs: []string{to}, Evidence: json.RawMessage(`{"span":"a\u0001b"}`), From: from, ID: id, Predicate: "supports", Scope: artifact.Commons, To: to})
 	row := replicate.Row{Scope: artifact.Commons, Kind: replicate.KindLink, Op: replicate.Put, Ref: "kg_edge:" + id, Revision: 1, Hash: hash, At: f.at, Data: data, Event: f.event("kg_edge.created", "kg_edge:"+id)}
 	f.links = append(f.links, row)
@@ -145,7 +150,7 @@ func (f *feed) unlink() []replicate.Row {
 }
 
 func (f *feed) signal(ref string) []replicate.Row {
-	id := newUUID()
+	id := f.newID()
 	data, hash := f.encode(replicate.Signal{
 		Aggregate: artifact.Aggregate{Count: 1, Kind: "vote", Sum: "1", SumSq: "1", Voters: 1},
 		At:        f.at, By: "ada", ID: id, Kind: "vote", Ref: ref, Scope: artifact.Commons, Value: "1", Voter: "ada", VoterKind: "human", Weight: "1",
@@ -190,9 +195,6 @@ func (f *feed) commits(n int) replicate.Batch {
 	}
 	return all
 }
-
-// newUUID makes an id as the hub does.
-func newUUID() string { return uuid.Must(uuid.NewV7()).String() }
 
 var discard = slog.New(slog.DiscardHandler)
 

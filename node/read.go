@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"math"
 	"slices"
@@ -15,56 +14,55 @@ import (
 
 // readStatements are prepared on the pool of readers.
 type readStatements struct {
-	applied, events         *sql.Stmt
-	get, getPinned          *sql.Stmt
-	list, listOfType        *sql.Stmt
-	types                   *sql.Stmt
-	schemas, schemaVersions *sql.Stmt
+	get, getPinned, list, listOfType        scopedQuery
+	applied, events, types, schema, schemas *sql.Stmt
 }
 
-// Every query of artifacts has a condition on the caller's scopes, a JSON array.
 const (
 	getSQL = `SELECT a.type, a.id, a.scope, a.revision, a.content_hash, a.schema_version, a.title, a.state,
 			a.created_at, a.created_by, a.updated_at, a.updated_by, a.is_latest, a.superseded_by, a.quality_score,
-			CASE WHEN ?4 THEN r.content END, (SELECT seq FROM replica_state)
+			CASE WHEN ?3 THEN r.content END, (SELECT seq FROM replica_state)
 		FROM artifact AS a
 		CROSS JOIN artifact_revision AS r ON r.type = a.type AND r.id = a.id AND r.revision = a.revision
-		WHERE a.type = ?1 AND a.id = ?2 AND a.scope IN (SELECT value FROM json_each(?3))`
+		WHERE a.type = ?1 AND a.id = ?2 AND a.scope IN ({scopes})`
 
-	// Two revisions may have one hash: the later one is meant.
+	// Two revisions may have one hash: the later one is meant. The + keeps SQLite
+	// from walking all revisions in order instead of looking up the hash.
 	getPinnedSQL = `SELECT r.type, r.id, r.scope, r.revision, r.content_hash, r.schema_version, r.title, r.state,
-			a.created_at, a.created_by, r.created_at, r.created_by, a.is_latest AND a.revision = r.revision, a.superseded_by, a.quality_score,
-			CASE WHEN ?4 THEN r.content END, (SELECT seq FROM replica_state)
+			a.created_at, a.created_by, r.created_at, r.created_by, a.is_latest AND a.revision = r.revision,
+			a.superseded_by, a.quality_score, CASE WHEN ?3 THEN r.content END, (SELECT seq FROM replica_state)
 		FROM artifact_revision AS r
 		CROSS JOIN artifact AS a ON a.type = r.type AND a.id = r.id
-		WHERE r.type = ?1 AND r.id = ?2 AND r.content_hash = ?5
-			AND r.scope IN (SELECT value FROM json_each(?3)) AND a.scope IN (SELECT value FROM json_each(?3))
-		ORDER BY r.revision DESC LIMIT 1`
+		WHERE r.type = ?1 AND r.id = ?2 AND r.content_hash = ?4 AND r.scope IN ({scopes}) AND a.scope IN ({scopes})
+		ORDER BY +r.revision DESC LIMIT 1`
 
 	listColumns = `SELECT a.type, a.id, a.scope, a.revision, a.content_hash, a.schema_version, a.title, a.state,
 			a.created_at, a.created_by, a.updated_at, a.updated_by, a.is_latest, a.superseded_by, a.quality_score,
-			CASE WHEN ?3 THEN (SELECT r.content FROM artifact_revision AS r
+			CASE WHEN ?2 THEN (SELECT r.content FROM artifact_revision AS r
 				WHERE r.type = a.type AND r.id = a.id AND r.revision = a.revision) END
 		FROM artifact AS a
-		WHERE a.scope IN (SELECT value FROM json_each(?1)) AND a.is_latest = 1`
-	listSQL = listColumns + ` AND a.created_at <= ?4 AND (a.created_at < ?4 OR (a.type, a.id) > (?5, ?6))
-		ORDER BY a.created_at DESC, a.type, a.id LIMIT ?2`
-	listOfTypeSQL = listColumns + ` AND a.type = ?5 AND a.created_at <= ?4 AND (a.created_at < ?4 OR a.id > ?6)
-		ORDER BY a.created_at DESC, a.id LIMIT ?2`
+		WHERE a.scope IN ({scopes}) AND a.is_latest = 1`
+	listSQL = listColumns + ` AND a.created_at <= ?3 AND (a.created_at < ?3 OR (a.type, a.id) > (?4, ?5))
+		ORDER BY a.created_at DESC, a.type, a.id LIMIT ?1`
+	listOfTypeSQL = listColumns + ` AND a.type = ?4 AND a.created_at <= ?3 AND (a.created_at < ?3 OR a.id > ?5)
+		ORDER BY a.created_at DESC, a.id LIMIT ?1`
 
 	typesSQL = `SELECT DISTINCT type FROM schema_registry ORDER BY type`
 
 	schemasSQL = `SELECT type, version, is_current, document, created_at FROM schema_registry
 		WHERE is_current = 1 AND (?1 = '' OR type = ?1) ORDER BY type`
-	schemaVersionSQL = `SELECT type, version, is_current, document, created_at FROM schema_registry
+	schemaSQL = `SELECT type, version, is_current, document, created_at FROM schema_registry
 		WHERE type = ?1 AND version = ?2`
 )
 
 func (r *readStatements) prepare(ctx context.Context, pool *sql.DB) error {
+	for q, text := range map[*scopedQuery]string{
+		&r.get: getSQL, &r.getPinned: getPinnedSQL, &r.list: listSQL, &r.listOfType: listOfTypeSQL,
+	} {
+		q.pool, q.text = pool, text
+	}
 	return prepare(ctx, pool, map[**sql.Stmt]string{
-		&r.applied: appliedSQL, &r.events: eventsSQL, &r.get: getSQL, &r.getPinned: getPinnedSQL,
-		&r.list: listSQL, &r.listOfType: listOfTypeSQL, &r.types: typesSQL,
-		&r.schemas: schemasSQL, &r.schemaVersions: schemaVersionSQL,
+		&r.applied: appliedSQL, &r.events: eventsSQL, &r.types: typesSQL, &r.schema: schemaSQL, &r.schemas: schemasSQL,
 	})
 }
 
@@ -75,30 +73,17 @@ func (s *Store) Verbs(r *verb.Registry) {
 	verb.Bind(r, verb.Schema, s.schema)
 }
 
-// visible returns the scopes that the caller in ctx may see, as a JSON array.
-func visible(ctx context.Context) (string, error) {
-	c, err := verb.CallerFrom(ctx)
-	if err != nil {
-		return "", err
-	}
-	raw, err := json.Marshal(c.VisibleScopes())
-	return string(raw), err
-}
-
 func (s *Store) get(ctx context.Context, in verb.GetRequest) (out verb.GetResponse, err error) {
-	scopes, err := visible(ctx)
+	query, args := &s.read.get, []any{in.Ref.Type, in.Ref.ID, in.IncludeContent == nil || *in.IncludeContent}
+	if in.Ref.IsPinned() {
+		query, args = &s.read.getPinned, append(args, in.Ref.Hash[:])
+	}
+	stmt, args, err := query.bind(ctx, args...)
 	if err != nil {
 		return out, err
 	}
-	content := in.IncludeContent == nil || *in.IncludeContent
 	// One row by its key: watching ctx would cost more than reading it.
-	ctx = context.WithoutCancel(ctx)
-	var row *sql.Row
-	if in.Ref.IsPinned() {
-		row = s.read.getPinned.QueryRowContext(ctx, in.Ref.Type, in.Ref.ID, scopes, content, in.Ref.Hash[:])
-	} else {
-		row = s.read.get.QueryRowContext(ctx, in.Ref.Type, in.Ref.ID, scopes, content)
-	}
+	row := stmt.QueryRowContext(context.WithoutCancel(ctx), args...)
 	out.Artifact, err = scanArtifact(row.Scan, &out.AsOf)
 	if errors.Is(err, sql.ErrNoRows) {
 		return verb.GetResponse{}, artifact.NotFound(in.Ref.String())
@@ -122,10 +107,6 @@ func scanArtifact(scan func(...any) error, more ...any) (a artifact.Artifact, er
 }
 
 func (s *Store) list(ctx context.Context, in verb.ListRequest) (out verb.ListResponse, err error) {
-	scopes, err := visible(ctx)
-	if err != nil {
-		return out, err
-	}
 	size, err := in.PageSize()
 	if err != nil {
 		return out, err
@@ -136,6 +117,14 @@ func (s *Store) list(ctx context.Context, in verb.ListRequest) (out verb.ListRes
 			return out, err
 		}
 	}
+	query, typ := &s.read.list, after.Type
+	if in.Type != "" {
+		query, typ = &s.read.listOfType, in.Type
+	}
+	stmt, args, err := query.bind(ctx, size+1, in.IncludeContent, after.At.UnixMilli(), typ, after.ID)
+	if err != nil {
+		return out, err
+	}
 	tx, err := s.readers.BeginTx(ctx, nil)
 	if err != nil {
 		return out, err
@@ -144,14 +133,12 @@ func (s *Store) list(ctx context.Context, in verb.ListRequest) (out verb.ListRes
 	if err := tx.StmtContext(ctx, s.read.applied).QueryRowContext(ctx).Scan(&out.AsOf); err != nil {
 		return out, err
 	}
-	stmt, typ := s.read.list, after.Type
 	if in.Type != "" {
 		if err := s.checkType(ctx, tx, in.Type); err != nil {
 			return verb.ListResponse{}, err
 		}
-		stmt, typ = s.read.listOfType, in.Type
 	}
-	rows, err := tx.StmtContext(ctx, stmt).QueryContext(ctx, scopes, size+1, in.IncludeContent, after.At.UnixMilli(), typ, after.ID)
+	rows, err := tx.StmtContext(ctx, stmt).QueryContext(ctx, args...)
 	if err != nil {
 		return verb.ListResponse{}, err
 	}
@@ -210,7 +197,7 @@ func (s *Store) schema(ctx context.Context, in verb.SchemaRequest) (out verb.Sch
 	}
 	var rows *sql.Rows
 	if in.Version != 0 {
-		rows, err = s.read.schemaVersions.QueryContext(ctx, in.Type, in.Version)
+		rows, err = s.read.schema.QueryContext(ctx, in.Type, in.Version)
 	} else {
 		rows, err = s.read.schemas.QueryContext(ctx, in.Type)
 	}

@@ -309,7 +309,7 @@ func BenchmarkGet(b *testing.B) {
 	for range 20 {
 		var batch replicate.Batch
 		for range 500 {
-			c := f.batch(f.write("paper", "p-"+newUUID(), "a title"))
+			c := f.batch(f.write("paper", "p-"+f.newID(), "a title"))
 			batch = replicate.Batch{Rows: append(batch.Rows, c.Rows...), To: c.To}
 		}
 		apply(b, s, batch)

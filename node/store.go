@@ -33,7 +33,7 @@ var ErrOtherSchema = errors.New("the file has another schema")
 var ErrForeignHub = errors.New("the replica was copied from another hub")
 
 //go:embed schema.sql
-var schemaSQL string
+var tablesSQL string
 
 // A Store is a replica in one SQLite file: a [replicate.Sink] that applies the
 // feed, and what reads and subscriptions are answered from.
@@ -132,7 +132,7 @@ func (s *Store) prepareFile(ctx context.Context) error {
 	defer tx.Rollback() //nolint:errcheck // does nothing after a commit
 	const state = `INSERT INTO replica_state (one, hub_id, epoch, seq, chain, hub_schema, file_schema)
 		VALUES (1, '', 0, 0, x'', 0, ?1)`
-	if _, err := tx.ExecContext(ctx, schemaSQL); err != nil {
+	if _, err := tx.ExecContext(ctx, tablesSQL); err != nil {
 		return err
 	}
 	if _, err := tx.ExecContext(ctx, state, fileSchema); err != nil {

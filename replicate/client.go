@@ -36,16 +36,16 @@ func (c *Client) Follow(ctx context.Context, from Position, handle func(Frame) e
 	if !from.Chain.IsZero() {
 		q.Set("chain", from.Chain.String())
 	}
+	// A connection that dies without a word leaves the request or the read
+	// hanging: a timer ends it.
+	quiet := time.AfterFunc(Silence, cancel)
+	defer quiet.Stop()
 	resp, err := c.get(ctx, "/feed?"+q.Encode(), "zstd")
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
 
-	// A connection that dies without a word leaves the read hanging: a timer
-	// ends it.
-	quiet := time.AfterFunc(Silence, cancel)
-	defer quiet.Stop()
 	var body io.Reader = resp.Body
 	if resp.Header.Get("Content-Encoding") == "zstd" {
 		dec, err := zstd.NewReader(body, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(64<<20))
@@ -73,7 +73,7 @@ func (c *Client) Follow(ctx context.Context, from Position, handle func(Frame) e
 		// Applying may take long; silence counts only while waiting to read.
 		quiet.Stop()
 		if err := handle(f); err != nil {
-			return &handleError{err}
+			return err
 		}
 		quiet.Reset(Silence)
 	}
@@ -140,8 +140,3 @@ func (c *Client) Digest(ctx context.Context, at artifact.Seq) (Digest, error) {
 	}
 	return d, nil
 }
-
-// A handleError is an error of the sink, not of the stream.
-type handleError struct{ error }
-
-func (e *handleError) Unwrap() error { return e.error }

@@ -1,6 +1,7 @@
 package replicate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,7 +88,8 @@ func (f *Follower) follow(ctx context.Context, status *Status) error {
 	if err != nil {
 		return &handleError{err}
 	}
-	return f.Source.Follow(ctx, from, func(frame Frame) error {
+	var own error // of the sink, whatever the source makes of it
+	err = f.Source.Follow(ctx, from, func(frame Frame) error {
 		status.Connected, status.Heard, status.Err = true, time.Now(), nil
 		if frame.Head > status.Head {
 			status.Head = frame.Head
@@ -102,12 +104,20 @@ func (f *Follower) follow(ctx context.Context, status *Status) error {
 				Rows: frame.Rows, To: frame.To, Chain: frame.Chain, Partial: frame.Type == FramePart,
 			})
 		}
-		if err == nil {
-			f.tell(*status)
+		if err != nil {
+			own = &handleError{err}
+			return own
 		}
-		return err
+		f.tell(*status)
+		return nil
 	})
+	return cmp.Or(own, err)
 }
+
+// A handleError is an error of the sink, not of the stream.
+type handleError struct{ error }
+
+func (e *handleError) Unwrap() error { return e.error }
 
 func (f *Follower) tell(s Status) {
 	if f.Status != nil {

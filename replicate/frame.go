@@ -109,6 +109,9 @@ type Page struct {
 	Partial  bool
 }
 
+// Line returns p as it is sent: one line of JSON.
+func (p *Page) Line() []byte { return p.appendJSON(nil) }
+
 // appendJSON appends p's line to b.
 func (p *Page) appendJSON(b []byte) []byte {
 	typ := FramePage

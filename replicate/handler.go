@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -80,7 +81,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		h.Fail(w, req, err)
 		return
 	}
-	if err := h.stream(ctx, w, req, reader, hello); err != nil && ctx.Err() == nil {
+	// net/http ends the request's context when a write fails, so that alone does
+	// not tell a follower that hung up from one that stopped reading.
+	if err := h.stream(ctx, w, req, reader, hello); err != nil && (ctx.Err() == nil || errors.Is(err, os.ErrDeadlineExceeded)) {
 		h.Logger.WarnContext(ctx, "feed follower dropped", "remote", req.RemoteAddr, "err", err)
 	}
 }

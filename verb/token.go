@@ -222,6 +222,37 @@ type Verifier struct {
 	Keys KeySource
 	// Audiences are the audiences taken; empty means [Audience] alone.
 	Audiences []string
+
+	seen verified
+}
+
+// verified remembers tokens that were found valid, by their hash: checking an
+// Ed25519 signature costs more than a read does. A token counts until it
+// expires; a set that grows too large is begun anew.
+type verified struct {
+	mu      sync.RWMutex
+	callers map[artifact.Hash]*Caller // guarded by mu
+}
+
+const maxVerified = 4096
+
+func (s *verified) get(token artifact.Hash) *Caller {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	c := s.callers[token]
+	if c == nil || !time.Now().Before(c.Expires) {
+		return nil
+	}
+	return c
+}
+
+func (s *verified) put(token artifact.Hash, c *Caller) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.callers == nil || len(s.callers) >= maxVerified {
+		s.callers = make(map[artifact.Hash]*Caller)
+	}
+	s.callers[token] = c
 }
 
 // Verify checks a token's form, signature, times and audience.
@@ -231,6 +262,11 @@ func (v *Verifier) Verify(ctx context.Context, token string) (*Caller, error) {
 	}
 	if len(token) > maxToken {
 		return nil, Unauthenticated("the token is too long")
+	}
+	hash := artifact.HashBytes([]byte(token))
+	if known := v.seen.get(hash); known != nil {
+		c := *known
+		return &c, nil
 	}
 	audiences := v.Audiences
 	if len(audiences) == 0 {
@@ -255,13 +291,16 @@ func (v *Verifier) Verify(ctx context.Context, token string) (*Caller, error) {
 	case err != nil:
 		return nil, Unauthenticated("the token is not valid")
 	}
-	return &Caller{
+	c := Caller{
 		Actor:       artifact.Actor{ID: claims.Subject, Kind: claims.ActorKind},
 		Permissions: claims.Permissions,
 		SessionID:   claims.SessionID, ParentSessionID: claims.ParentSessionID,
 		Delegation: claims.DelegationChain, TaskID: claims.TaskID, Scopes: claims.Scopes,
 		Expires: claims.ExpiresAt.Time, Token: token,
-	}, nil
+	}
+	kept := c
+	v.seen.put(hash, &kept)
+	return &c, nil
 }
 
 // Bearer returns the token of an Authorization header's value, or "".

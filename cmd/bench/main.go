@@ -1,0 +1,131 @@
+// Command bench measures the product, each figure beside its floor in the same
+// run: what plain code reaches on the same machine for the same work.
+//
+// write.go measures commits, feed.go the way from a commit to a subscriber's
+// frame, apply.go the replica, read.go a point read over GraphQL.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/scidex-ai/substrate/hub"
+	"github.com/scidex-ai/substrate/internal/postgres"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	only := flag.String("only", "", "comma-separated benchmarks: write, feed, apply, read; empty for all")
+	slice := flag.Duration("slice", 2*time.Second, "length of one measured slice")
+	rounds := flag.Int("rounds", 3, "slices of each, interleaved with the floor's")
+	flag.Parse()
+	if err := run(ctx, os.Stdout, *only, *slice, *rounds); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// A bench is what the measures share.
+type bench struct {
+	out    io.Writer
+	slice  time.Duration
+	rounds int
+	dir    string
+	url    string // of a database of its own
+}
+
+func run(ctx context.Context, out io.Writer, only string, slice time.Duration, rounds int) (err error) {
+	dir, err := os.MkdirTemp("", "scidex-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // the database's user must pass through; nothing here is secret
+		return err
+	}
+	server, err := postgres.Start(ctx, postgres.Config{Dir: dir, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = server.Stop(context.WithoutCancel(ctx)) }() // the directory goes with it
+	b := &bench{out: out, slice: slice, rounds: rounds, dir: dir, url: server.URL()}
+	pool, err := hub.OpenPool(ctx, b.url)
+	if err != nil {
+		return err
+	}
+	_, err = hub.Init(ctx, pool)
+	pool.Close()
+	if err != nil {
+		return err
+	}
+	for _, m := range []struct {
+		name string
+		run  func(context.Context) error
+	}{{"write", b.write}, {"feed", b.feed}, {"apply", b.apply}, {"read", b.read}} {
+		if only != "" && !slices.Contains(strings.Split(only, ","), m.name) {
+			continue
+		}
+		if err := m.run(ctx); err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
+		}
+	}
+	return nil
+}
+
+// A row is one line of a table: a figure, its floor and their ratio.
+type row struct {
+	name         string
+	value, floor []float64 // by round
+	unit         string
+}
+
+func (b *bench) table(title string, rows []row) error {
+	fmt.Fprintf(b.out, "\n%s\n", title)
+	t := tabwriter.NewWriter(b.out, 0, 4, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(t, "\tscidex\tfloor\tratio\trounds\t\n")
+	for _, r := range rows {
+		v, f := median(r.value), median(r.floor)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.2f\t%s\t\n", r.name, figure(v, r.unit), figure(f, r.unit), v/f, ratios(r))
+	}
+	return t.Flush()
+}
+
+// ratios shows the ratio of each round, so that noise is seen.
+func ratios(r row) string {
+	var s []string
+	for i := range min(len(r.value), len(r.floor)) {
+		s = append(s, fmt.Sprintf("%.2f", r.value[i]/r.floor[i]))
+	}
+	return strings.Join(s, " ")
+}
+
+func figure(v float64, unit string) string {
+	if v >= 100 {
+		return fmt.Sprintf("%.0f %s", v, unit)
+	}
+	return fmt.Sprintf("%.2f %s", v, unit)
+}
+
+func median(v []float64) float64 { return quantile(v, 0.5) }
+
+// quantile returns the value below which a share q of v lies.
+func quantile(v []float64, q float64) float64 {
+	if len(v) == 0 {
+		return math.NaN()
+	}
+	sorted := slices.Clone(v)
+	slices.Sort(sorted)
+	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
+}
