@@ -49,10 +49,7 @@ func Canonical(raw []byte, at string) ([]byte, []Problem) {
 // of {"content":…,"state":…,"title":…,"type":…}. The content must be canonical
 // already; an empty state hashes as null.
 func ContentHash(typ, title, state string, content []byte) Hash {
-	var b bytes.Buffer
-	b.Grow(len(content) + len(title) + 96)
-	b.WriteString(`{"content":`)
-	b.Write(content)
+	var b bytes.Buffer // all but the content, which may be large
 	b.WriteString(`,"state":`)
 	if state == "" {
 		b.WriteString("null")
@@ -64,7 +61,11 @@ func ContentHash(typ, title, state string, content []byte) Hash {
 	b.WriteString(`,"type":`)
 	writeString(&b, typ)
 	b.WriteByte('}')
-	return sha256.Sum256(b.Bytes())
+	d := sha256.New()
+	d.Write([]byte(`{"content":`))
+	d.Write(content)
+	d.Write(b.Bytes())
+	return Hash(d.Sum(nil))
 }
 
 // writeString writes s, which is valid UTF-8, as RFC 8785 writes strings.
@@ -98,9 +99,10 @@ func writeString(b *bytes.Buffer, s string) {
 func CheckJSON(raw []byte, at string, maxDepth int) []Problem {
 	c := checker{raw: raw, maxDepth: maxDepth}
 	c.space()
-	if c.value(at, 0) {
+	root := place{key: at}
+	if c.value(&root, 0) {
 		if c.space(); c.pos < len(raw) {
-			c.syntax(at, "nothing may follow the value")
+			c.syntax(&root, "nothing may follow the value")
 		}
 	}
 	return c.problems
@@ -117,16 +119,35 @@ type checker struct {
 	problems []Problem
 }
 
-func (c *checker) report(path, constraint, message, value string) {
-	p := Problem{Path: path, Constraint: constraint, Message: message}
+// A place is where in the value the walk is. It becomes a pointer's text only
+// when there is a fault to report.
+type place struct {
+	parent  *place // nil for the root, whose key is the whole path
+	key     string
+	index   int // when inArray
+	inArray bool
+}
+
+func (p *place) String() string {
+	switch {
+	case p.parent == nil:
+		return p.key
+	case p.inArray:
+		return p.parent.String() + "/" + strconv.Itoa(p.index)
+	}
+	return p.parent.String() + "/" + EscapePointer(p.key)
+}
+
+func (c *checker) report(at *place, constraint, message, value string) {
+	p := Problem{Path: at.String(), Constraint: constraint, Message: message}
 	if value != "" {
 		p.Value = Received(value)
 	}
 	c.problems = append(c.problems, p)
 }
 
-func (c *checker) syntax(path, message string) bool {
-	c.report(path, "json", "byte "+strconv.Itoa(c.pos)+": "+message, "")
+func (c *checker) syntax(at *place, message string) bool {
+	c.report(at, "json", "byte "+strconv.Itoa(c.pos)+": "+message, "")
 	return false
 }
 
@@ -149,31 +170,31 @@ func (c *checker) next() byte {
 	return 0
 }
 
-func (c *checker) value(path string, depth int) bool {
+func (c *checker) value(at *place, depth int) bool {
 	if len(c.problems) >= maxCheckProblems {
 		return false
 	}
 	switch b := c.next(); {
 	case b == '{' || b == '[':
 		if depth == c.maxDepth {
-			c.report(path, "max_depth", "nesting is at most "+strconv.Itoa(c.maxDepth)+" deep", "")
+			c.report(at, "max_depth", "nesting is at most "+strconv.Itoa(c.maxDepth)+" deep", "")
 			return false
 		}
 		if b == '{' {
-			return c.object(path, depth+1)
+			return c.object(at, depth+1)
 		}
-		return c.array(path, depth+1)
+		return c.array(at, depth+1)
 	case b == '"':
-		_, ok := c.str(path)
+		_, ok := c.str(at)
 		return ok
 	case b == '-' || b >= '0' && b <= '9':
-		return c.number(path)
+		return c.number(at)
 	case c.word("true"), c.word("false"), c.word("null"):
 		return true
 	case c.pos >= len(c.raw):
-		return c.syntax(path, "unexpected end")
+		return c.syntax(at, "unexpected end")
 	default:
-		return c.syntax(path, "no JSON value begins with "+strconv.QuoteToASCII(string(rune(b))))
+		return c.syntax(at, "no JSON value begins with "+strconv.QuoteToASCII(string(rune(b))))
 	}
 }
 
@@ -185,7 +206,7 @@ func (c *checker) word(w string) bool {
 	return false
 }
 
-func (c *checker) object(path string, depth int) bool {
+func (c *checker) object(at *place, depth int) bool {
 	c.pos++
 	seen := make(map[string]struct{})
 	for first := true; ; first = false {
@@ -195,24 +216,24 @@ func (c *checker) object(path string, depth int) bool {
 			return true
 		}
 		if c.next() != '"' {
-			return c.syntax(path, "a key is a string")
+			return c.syntax(at, "a key is a string")
 		}
-		key, ok := c.str(path)
+		key, ok := c.str(at)
 		if !ok {
 			return false
 		}
-		member := path + "/" + EscapePointer(key)
+		member := place{parent: at, key: key}
 		if _, dup := seen[key]; dup {
-			c.report(member, "duplicate_key", "a key may stand once in an object", "")
+			c.report(&member, "duplicate_key", "a key may stand once in an object", "")
 		}
 		seen[key] = struct{}{}
 		c.space()
 		if c.next() != ':' {
-			return c.syntax(member, "a colon follows a key")
+			return c.syntax(&member, "a colon follows a key")
 		}
 		c.pos++
 		c.space()
-		if !c.value(member, depth) {
+		if !c.value(&member, depth) {
 			return false
 		}
 		c.space()
@@ -223,12 +244,12 @@ func (c *checker) object(path string, depth int) bool {
 			c.pos++
 			return true
 		default:
-			return c.syntax(path, "a comma or } follows a member")
+			return c.syntax(at, "a comma or } follows a member")
 		}
 	}
 }
 
-func (c *checker) array(path string, depth int) bool {
+func (c *checker) array(at *place, depth int) bool {
 	c.pos++
 	c.space()
 	if c.next() == ']' {
@@ -237,7 +258,8 @@ func (c *checker) array(path string, depth int) bool {
 	}
 	for i := 0; ; i++ {
 		c.space()
-		if !c.value(path+"/"+strconv.Itoa(i), depth) {
+		element := place{parent: at, index: i, inArray: true}
+		if !c.value(&element, depth) {
 			return false
 		}
 		c.space()
@@ -248,14 +270,14 @@ func (c *checker) array(path string, depth int) bool {
 			c.pos++
 			return true
 		default:
-			return c.syntax(path, "a comma or ] follows an element")
+			return c.syntax(at, "a comma or ] follows an element")
 		}
 	}
 }
 
 // str walks a string and returns its value. What cannot be stored is reported
 // and the walk goes on.
-func (c *checker) str(path string) (string, bool) {
+func (c *checker) str(at *place) (string, bool) {
 	c.pos++
 	start, plain := c.pos, true
 	var buf []byte
@@ -270,12 +292,12 @@ func (c *checker) str(path string) (string, bool) {
 			c.pos++
 			return s, true
 		case b < ' ':
-			return "", c.syntax(path, "control characters are escaped in strings")
+			return "", c.syntax(at, "control characters are escaped in strings")
 		case b == '\\':
 			if plain {
 				plain, buf = false, append(buf, c.raw[start:c.pos]...)
 			}
-			r, ok := c.escape(path)
+			r, ok := c.escape(at)
 			if !ok {
 				return "", false
 			}
@@ -288,7 +310,7 @@ func (c *checker) str(path string) (string, bool) {
 		default:
 			r, n := utf8.DecodeRune(c.raw[c.pos:])
 			if r == utf8.RuneError && n == 1 {
-				c.report(path, "utf8", "text is valid UTF-8", "")
+				c.report(at, "utf8", "text is valid UTF-8", "")
 			}
 			if !plain {
 				buf = append(buf, c.raw[c.pos:c.pos+n]...)
@@ -296,11 +318,11 @@ func (c *checker) str(path string) (string, bool) {
 			c.pos += n
 		}
 	}
-	return "", c.syntax(path, "unexpected end of a string")
+	return "", c.syntax(at, "unexpected end of a string")
 }
 
 // escape walks one escape sequence, a surrogate pair being one.
-func (c *checker) escape(path string) (rune, bool) {
+func (c *checker) escape(at *place) (rune, bool) {
 	c.pos++
 	b := c.next()
 	c.pos++
@@ -308,14 +330,14 @@ func (c *checker) escape(path string) (rune, bool) {
 		return rune("\"\\/\b\f\n\r\t"[i]), true
 	}
 	if b != 'u' {
-		return 0, c.syntax(path, "unknown escape in a string")
+		return 0, c.syntax(at, "unknown escape in a string")
 	}
 	r, ok := c.hex4()
 	if !ok {
-		return 0, c.syntax(path, `four hex digits follow \u`)
+		return 0, c.syntax(at, `four hex digits follow \u`)
 	}
 	if r == 0 {
-		c.report(path, "no_nul", "text cannot hold U+0000", "")
+		c.report(at, "no_nul", "text cannot hold U+0000", "")
 	}
 	if !utf16.IsSurrogate(r) {
 		return r, true
@@ -325,14 +347,14 @@ func (c *checker) escape(path string) (rune, bool) {
 		c.pos += 2
 		low, ok := c.hex4()
 		if !ok {
-			return 0, c.syntax(path, `four hex digits follow \u`)
+			return 0, c.syntax(at, `four hex digits follow \u`)
 		}
 		if full := utf16.DecodeRune(r, low); full != utf8.RuneError {
 			return full, true
 		}
 		c.pos = back
 	}
-	c.report(path, "utf8", "a surrogate stands only in a pair", "")
+	c.report(at, "utf8", "a surrogate stands only in a pair", "")
 	return utf8.RuneError, true
 }
 
@@ -349,7 +371,7 @@ func (c *checker) hex4() (rune, bool) {
 }
 
 // number walks a number of RFC 8259's grammar.
-func (c *checker) number(path string) bool {
+func (c *checker) number(at *place) bool {
 	start := c.pos
 	if c.next() == '-' {
 		c.pos++
@@ -358,12 +380,12 @@ func (c *checker) number(path string) bool {
 	case c.next() == '0':
 		c.pos++
 	case !c.digits():
-		return c.syntax(path, "a digit is missing in a number")
+		return c.syntax(at, "a digit is missing in a number")
 	}
 	if c.next() == '.' {
 		c.pos++
 		if !c.digits() {
-			return c.syntax(path, "a digit follows the decimal point")
+			return c.syntax(at, "a digit follows the decimal point")
 		}
 	}
 	if b := c.next(); b == 'e' || b == 'E' {
@@ -372,19 +394,19 @@ func (c *checker) number(path string) bool {
 			c.pos++
 		}
 		if !c.digits() {
-			return c.syntax(path, "a digit follows the exponent's sign")
+			return c.syntax(at, "a digit follows the exponent's sign")
 		}
 	}
 	text := string(c.raw[start:c.pos])
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil {
-		c.report(path, "ieee_double", "a number fits an IEEE 754 double; send larger ones as strings", text)
+		c.report(at, "ieee_double", "a number fits an IEEE 754 double; send larger ones as strings", text)
 		return true
 	}
 	// From 1e21 up the canonical form has an exponent and reads as the
 	// measurement it is; below, it is written as an integer, and must be exact.
 	if abs := math.Abs(v); abs > maxExactInteger && (abs < 1e21 || !strings.ContainsAny(text, ".eE")) {
-		c.report(path, "exact_integer", "an integer is at most 2^53-1 in size; send larger ones as strings", text)
+		c.report(at, "exact_integer", "an integer is at most 2^53-1 in size; send larger ones as strings", text)
 	}
 	return true
 }
@@ -397,7 +419,12 @@ func (c *checker) digits() bool {
 	return c.pos > start
 }
 
+var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
+
 // EscapePointer escapes one reference token of a JSON pointer (RFC 6901).
 func EscapePointer(token string) string {
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(token)
+	if !strings.ContainsAny(token, "~/") {
+		return token
+	}
+	return pointerEscapes.Replace(token)
 }

@@ -133,6 +133,16 @@ func TestApply(t *testing.T) {
 			t.Errorf("digest = %v, want that of the event alone", d.Entries)
 		}
 	})
+	t.Run("takes a head made at another time for the same one", func(t *testing.T) {
+		s, f := newStore(t), newFeed(t, 5)
+		apply(t, s, f.batch(f.write("paper", "p1", "one")))
+		f.heads["paper:p1"].head.CreatedAt = f.at.Add(time.Hour)
+		apply(t, s, f.batch(f.write("paper", "p1", "two")))
+		if a, err := get(t, s, "paper:p1"); err != nil || a.Title != "two" || !a.CreatedAt.Equal(f.at.Add(time.Hour)) {
+			t.Errorf("get = %+v, %v, want the later head", a, err)
+		}
+		checkDigest(t, s)
+	})
 	t.Run("moves over what is not for it", func(t *testing.T) {
 		s := newStore(t)
 		apply(t, s, replicate.Batch{To: 40, Chain: artifact.Hash{7}})

@@ -15,7 +15,7 @@ import (
 // writeStatements are prepared on the writer's connection.
 type writeStatements struct {
 	begin, commit, rollback                         *sql.Stmt
-	putHead, deleteHead, deleteAggregates           *sql.Stmt
+	putHead, dropHead, deleteHead, deleteAggregates *sql.Stmt
 	putRevision, deleteRevision                     *sql.Stmt
 	putLink, deleteLink                             *sql.Stmt
 	putSignal, putAggregate, deleteSignal           *sql.Stmt
@@ -24,14 +24,18 @@ type writeStatements struct {
 }
 
 const (
+	// Setting created_at would rewrite two indexes even where it stays the same,
+	// which it does unless an artifact was made again.
 	putHeadSQL = `INSERT INTO artifact (type, id, scope, revision, content_hash, schema_version, title, state,
 			is_latest, superseded_by, quality_score, created_at, created_by, updated_at, updated_by, row_hash)
 		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
 		ON CONFLICT (type, id) DO UPDATE SET scope = excluded.scope, revision = excluded.revision,
 			content_hash = excluded.content_hash, schema_version = excluded.schema_version, title = excluded.title,
 			state = excluded.state, is_latest = excluded.is_latest, superseded_by = excluded.superseded_by,
-			quality_score = excluded.quality_score, created_at = excluded.created_at, created_by = excluded.created_by,
-			updated_at = excluded.updated_at, updated_by = excluded.updated_by, row_hash = excluded.row_hash`
+			quality_score = excluded.quality_score, created_by = excluded.created_by,
+			updated_at = excluded.updated_at, updated_by = excluded.updated_by, row_hash = excluded.row_hash
+		WHERE created_at = excluded.created_at`
+	dropHeadSQL         = `DELETE FROM artifact WHERE type = ?1 AND id = ?2`
 	deleteHeadSQL       = `DELETE FROM artifact WHERE type = ?1 AND id = ?2 AND scope = ?3`
 	deleteAggregatesSQL = `DELETE FROM signal_aggregate WHERE type = ?1 AND artifact = ?2`
 
@@ -75,7 +79,7 @@ const (
 func (w *writeStatements) prepare(ctx context.Context, conn *sql.Conn) error {
 	return prepare(ctx, conn, map[**sql.Stmt]string{
 		&w.begin: "BEGIN IMMEDIATE", &w.commit: "COMMIT", &w.rollback: "ROLLBACK",
-		&w.putHead: putHeadSQL, &w.deleteHead: deleteHeadSQL, &w.deleteAggregates: deleteAggregatesSQL,
+		&w.putHead: putHeadSQL, &w.dropHead: dropHeadSQL, &w.deleteHead: deleteHeadSQL, &w.deleteAggregates: deleteAggregatesSQL,
 		&w.putRevision: putRevisionSQL, &w.deleteRevision: deleteRevisionSQL,
 		&w.putLink: putLinkSQL, &w.deleteLink: deleteLinkSQL,
 		&w.putSignal: putSignalSQL, &w.putAggregate: putAggregateSQL, &w.deleteSignal: deleteSignalSQL,
@@ -139,25 +143,35 @@ func (w *writeStatements) delete(ctx context.Context, r *replicate.Row) (err err
 }
 
 func (w *writeStatements) head(ctx context.Context, r *replicate.Row) error {
-	var h replicate.Head
-	if err := json.Unmarshal(r.Data, &h); err != nil {
+	h, err := decodeHead(r.Data)
+	if err != nil {
 		return err
 	}
 	if err := check(r, h.Type, h.ID, h.Scope); err != nil {
 		return err
 	}
-	_, err := w.putHead.ExecContext(ctx, h.Type, h.ID, h.Scope, h.Revision, h.ContentHash[:], h.SchemaVersion,
+	args := []any{
+		h.Type, h.ID, h.Scope, h.Revision, h.ContentHash[:], h.SchemaVersion,
 		h.Title, h.State, h.IsLatest, h.SupersededBy, h.QualityScore,
-		h.CreatedAt.UnixMilli(), h.CreatedBy, h.UpdatedAt.UnixMilli(), h.UpdatedBy, r.Hash[:])
+		h.CreatedAt.UnixMilli(), h.CreatedBy, h.UpdatedAt.UnixMilli(), h.UpdatedBy, r.Hash[:],
+	}
+	res, err := w.putHead.ExecContext(ctx, args...)
+	if err != nil {
+		return err
+	}
+	if n, err := res.RowsAffected(); n > 0 || err != nil {
+		return err
+	}
+	if _, err := w.dropHead.ExecContext(ctx, h.Type, h.ID); err != nil {
+		return err
+	}
+	_, err = w.putHead.ExecContext(ctx, args...)
 	return err
 }
 
 func (w *writeStatements) revision(ctx context.Context, r *replicate.Row) error {
-	var v struct {
-		replicate.Revision
-		Provenance json.RawMessage `json:"provenance"` // kept as it is
-	}
-	if err := json.Unmarshal(r.Data, &v); err != nil {
+	v, err := decodeRevision(r.Data)
+	if err != nil {
 		return err
 	}
 	if err := check(r, v.Type, v.ID, v.Scope); err != nil {
@@ -166,7 +180,7 @@ func (w *writeStatements) revision(ctx context.Context, r *replicate.Row) error 
 	if artifact.ContentHash(v.Type, v.Title, v.State, r.Content) != v.ContentHash {
 		return errors.New("the content is not what its hash says")
 	}
-	_, err := w.putRevision.ExecContext(ctx, v.Type, v.ID, v.Revision.Revision, v.Scope, v.ContentHash[:], v.SchemaVersion,
+	_, err = w.putRevision.ExecContext(ctx, v.Type, v.ID, v.Revision.Revision, v.Scope, v.ContentHash[:], v.SchemaVersion,
 		v.Title, v.State, v.CreatedAt.UnixMilli(), v.CreatedBy, r.Hash[:], v.Note, []byte(v.Provenance), []byte(r.Content))
 	return err
 }

@@ -1,8 +1,9 @@
 package verb
 
 import (
+	"bytes"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"strconv"
 	"strings"
 
@@ -88,15 +89,22 @@ func (i *BatchItem) UnmarshalJSON(raw []byte) error {
 
 // MarshalJSON implements json.Marshaler.
 func (i BatchItem) MarshalJSON() ([]byte, error) {
+	var item any
 	switch {
 	case i.Create != nil:
-		return json.Marshal(batchCreate{batchHead{"create", i.RefAlias}, *i.Create})
+		item = batchCreate{batchHead{"create", i.RefAlias}, *i.Create}
 	case i.Link != nil:
-		return json.Marshal(batchLink{batchHead{"link", i.RefAlias}, *i.Link})
+		item = batchLink{batchHead{"link", i.RefAlias}, *i.Link}
 	case i.Signal != nil:
-		return json.Marshal(batchSignal{batchHead{"signal", i.RefAlias}, *i.Signal})
+		item = batchSignal{batchHead{"signal", i.RefAlias}, *i.Signal}
+	default:
+		return nil, errors.New("a batch item without a request")
 	}
-	return nil, fmt.Errorf("a batch item without a request")
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(item)
+	return b.Bytes(), err
 }
 
 // UnmarshalJSON implements json.Unmarshaler: it reads each item by its op's own

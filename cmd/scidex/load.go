@@ -166,8 +166,11 @@ func (f *loadFlags) print(w io.Writer, s *load.Summary) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "%d lines, %d with faults; %.1f s, %.0f records/s; the hub is at seq %d\n",
-		s.Lines, s.RejectedLines, s.Seconds, s.RecordsPerSecond, s.LastSeq)
+	seq := "nothing new was written"
+	if s.LastSeq > 0 {
+		seq = fmt.Sprintf("last seq %d", s.LastSeq)
+	}
+	_, err := fmt.Fprintf(w, "%d lines, %d with faults; %.1f s, %.0f records/s; %s\n", s.Lines, s.RejectedLines, s.Seconds, s.RecordsPerSecond, seq)
 	return err
 }
 

@@ -80,6 +80,9 @@ Every flag may also be given as an environment variable: --hub as SCIDEX_HUB,
 	})
 	root.AddCommand(newDemoCmd(), newHubCmd(), newNodeCmd(), newTokenCmd(), newLoadCmd(), newCallCmd())
 	for _, c := range allCommands(root) {
+		if c.RunE == nil { // a group: without it an unknown command prints help and succeeds
+			c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
 		c.Args = oneLineArgs(c)
 	}
 	return root

@@ -163,8 +163,9 @@ func (s *sender) call(ctx context.Context, items []verb.BatchItem) (answer verb.
 		if giveUp.IsZero() {
 			giveUp = time.Now().Add(s.c.RetryFor)
 		}
-		wait := backOff(try, e.RetryAfterMS)
-		if time.Now().Add(wait).After(giveUp) {
+		left := time.Until(giveUp)
+		wait := min(backOff(try, e.RetryAfterMS), left)
+		if left <= 0 {
 			if s.c.RetryFor > 0 {
 				err = fmt.Errorf("tried for %s: %w", s.c.RetryFor, err)
 			}
