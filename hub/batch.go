@@ -169,7 +169,8 @@ func single[T any](ctx context.Context, h *Hub, c *verb.Caller, w *writeRequest)
 	} else if err != nil {
 		return out, err
 	}
-	outcome, answer := "", any(nil)
+	outcome := ""
+	var answer any
 	if done.replayed != nil {
 		if err := json.Unmarshal(done.replayed, &out); err != nil {
 			return out, fmt.Errorf("stored answer: %w", err)

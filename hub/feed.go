@@ -119,7 +119,7 @@ func (f *feedReader) lag(ctx context.Context) ([]entry, error) {
 // page takes from entries what one page holds: whole commits, or a part of one
 // that is too large.
 func (f *feedReader) page(entries []entry) replicate.Page {
-	p := replicate.Page{From: f.at.seq, Head: f.head}
+	p := replicate.Page{From: f.at.seq}
 	size := 0
 	whole, wholeRows := 0, 0 // entries and rows up to the last whole commit
 	n := 0
@@ -143,7 +143,8 @@ func (f *feedReader) page(entries []entry) replicate.Page {
 	}
 	last := entries[n-1]
 	f.at, f.amid = chainCursor{last.seq, last.chain}, p.Partial
-	p.To, p.Chain = last.seq, last.chain
+	f.head = max(f.head, last.seq) // SQL may be ahead of the pump
+	p.To, p.Chain, p.Head = last.seq, last.chain, f.head
 	return p
 }
 

@@ -146,9 +146,13 @@ func (s *stream) next() rawFrame {
 		if len(f.Rows) > replicate.MaxPageRows {
 			s.t.Errorf("%s of %d rows", f.Type, len(f.Rows))
 		}
+		if f.Head < f.To {
+			s.t.Errorf("%s to %d of a log whose head is %d", f.Type, f.To, f.Head)
+		}
 		s.at, s.open = f.To, f.Type == replicate.FramePart
 		for _, row := range f.Rows {
 			s.rows = append(s.rows, string(row))
+			checkCut(s.t, row, f.To, s.open)
 		}
 		if s.open {
 			s.parts++
@@ -186,15 +190,32 @@ func readTo(t *testing.T, log replicate.Log, from, to artifact.Seq) (rows []stri
 		if err != nil {
 			t.Fatalf("Next after %d: %v", at, err)
 		}
-		if p.From != at || p.To <= at {
-			t.Fatalf("page from %d to %d, after %d", p.From, p.To, at)
+		if p.From != at || p.To <= at || p.Head < p.To {
+			t.Fatalf("page from %d to %d of a log to %d, after %d", p.From, p.To, p.Head, at)
 		}
 		for _, r := range p.Rows {
 			rows = append(rows, string(r))
+			checkCut(t, r, p.To, p.Partial)
 		}
 		at, chain = p.To, p.Chain
 	}
 	return rows, chain
+}
+
+// checkCut checks that a page that leads to a seq holds the whole of a row's
+// commit, unless it is a part.
+func checkCut(t *testing.T, row []byte, to artifact.Seq, part bool) {
+	t.Helper()
+	var r struct {
+		Seq    artifact.Seq `json:"seq"`
+		Commit artifact.Seq `json:"commit"`
+	}
+	if err := json.Unmarshal(row, &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Commit > to && !part {
+		t.Errorf("a page ends at %d, within the commit of row %d, which ends at %d", to, r.Seq, r.Commit)
+	}
 }
 
 // sameRows compares what two followers got.

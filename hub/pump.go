@@ -129,8 +129,8 @@ func (p *pump) drain(ctx context.Context, at *chainCursor) error {
 			}
 		}
 		p.ring.add(entries)
-		p.saw(at.seq)
 		*at = next
+		p.saw(at.seq)
 		// Followers do not wait for checkpoints. One that cannot be noted is
 		// left out: resumes are checked from the one before.
 		for _, c := range due {

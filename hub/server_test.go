@@ -297,8 +297,13 @@ func TestServer(t *testing.T) {
 	})
 	t.Run("knows no other path", func(t *testing.T) {
 		for _, c := range []struct{ method, path string }{
-			{http.MethodGet, "/nothing"}, {http.MethodPost, "/feed"}, {http.MethodGet, "/feed/x"}, {http.MethodGet, "/metrics"},
-			{http.MethodPut, "/healthz"}, {http.MethodGet, "/.git/config"}, {http.MethodGet, "/api"},
+			{http.MethodGet, "/nothing"},
+			{http.MethodPost, "/feed"},
+			{http.MethodGet, "/feed/x"},
+			{http.MethodGet, "/metrics"},
+			{http.MethodPut, "/healthz"},
+			{http.MethodGet, "/.git/config"},
+			{http.MethodGet, "/api"},
 		} {
 			a := request(t, c.method, url+c.path, "", nil)
 			if a.status != http.StatusNotFound || a.err.Code != artifact.CodeNotFound || a.err.Reason != "unknown_path" {

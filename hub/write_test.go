@@ -350,8 +350,14 @@ func TestAggregates(t *testing.T) {
 	f := newHub(t)
 	h := f.mustCreate(t, hypothesis("h-1", "s"))
 	for i, in := range []verb.SignalRequest{
-		{Kind: "vote", Value: "1"}, {Kind: "vote", Value: "-1"}, {Kind: "fund", Value: "0.1"}, {Kind: "fund", Value: "0.2"}, {Kind: "fund", Value: "1e-20"},
-		{Kind: "rank", Dimension: "novelty", Value: "0.25"}, {Kind: "rank", Dimension: "novelty", Value: "0.75"}, {Kind: "calibration", Value: "0.5"},
+		{Kind: "vote", Value: "1"},
+		{Kind: "vote", Value: "-1"},
+		{Kind: "fund", Value: "0.1"},
+		{Kind: "fund", Value: "0.2"},
+		{Kind: "fund", Value: "1e-20"},
+		{Kind: "rank", Dimension: "novelty", Value: "0.25"},
+		{Kind: "rank", Dimension: "novelty", Value: "0.75"},
+		{Kind: "calibration", Value: "0.5"},
 	} {
 		in.Ref = h.Ref.Current().String()
 		for _, who := range []string{"ada", "bob"} {

@@ -379,11 +379,11 @@ func applyForever(path string) {
 	f := newFeed(t, 9)
 	s, err := node.OpenStore(t.Context(), path)
 	if err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stdout, err)
 		os.Exit(1)
 	}
 	if err := s.Hello(t.Context(), hello); err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stdout, err)
 		os.Exit(1)
 	}
 	for {
@@ -392,10 +392,10 @@ func applyForever(path string) {
 			continue
 		}
 		if err := s.Apply(t.Context(), b); err != nil {
-			fmt.Println(err)
+			fmt.Fprintln(os.Stdout, err)
 			os.Exit(1)
 		}
-		fmt.Println(s.Applied())
+		fmt.Fprintln(os.Stdout, s.Applied())
 	}
 }
 

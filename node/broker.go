@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -191,7 +190,7 @@ func eventOf(r *replicate.Row) artifact.Event {
 	return artifact.Event{
 		ID: r.Seq, Type: r.Event.Type, Ref: r.Event.Ref, Scope: r.Scope,
 		Actor: artifact.Actor{ID: r.Event.ActorID, Kind: r.Event.ActorKind},
-		At:    fromMillis(r.At.UnixMilli()), Payload: json.RawMessage(r.Event.Payload),
+		At:    fromMillis(r.At.UnixMilli()), Payload: r.Event.Payload,
 	}
 }
 

@@ -74,7 +74,7 @@ func (s *Store) digest(ctx context.Context, what string, gather func(*sql.Tx, re
 	}
 	defer tx.Rollback() //nolint:errcheck // it only read
 	var at artifact.Seq
-	if err := tx.StmtContext(ctx, s.read.applied).QueryRowContext(ctx).Scan(&at); err != nil {
+	if err := tx.StmtContext(ctx, s.read.applied).QueryRowContext(ctx).Scan(&at); err != nil { //nolint:sqlclosecheck // the transaction closes it
 		return replicate.Digest{}, fmt.Errorf("%s: %w", what, err)
 	}
 	sums := make(replicate.Sums)

@@ -38,7 +38,7 @@ type liveHead struct {
 	content   []byte
 }
 
-func newFeed(tb testing.TB, seed uint64) *feed {
+func newFeed(tb testing.TB, seed uint64) *feed { //nolint:thelper // in a child process there is no test
 	return &feed{
 		tb: tb, rand: rand.New(rand.NewPCG(seed, 1)), heads: make(map[string]*liveHead), body: 100,
 		at: time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC),
@@ -232,7 +232,7 @@ func apply(tb testing.TB, s *node.Store, b replicate.Batch) {
 }
 
 func asAda(ctx context.Context) context.Context {
-	return verb.WithCaller(ctx, &verb.Caller{Actor: artifact.Actor{ID: "ada", Kind: "human"}})
+	return verb.WithCaller(ctx, &verb.Caller{Actor: artifact.Actor{ID: "ada", Kind: "human"}, Permissions: []string{verb.Viewer}})
 }
 
 // checkDigest compares the digest that is kept with the tables.

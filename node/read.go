@@ -14,8 +14,8 @@ import (
 
 // readStatements are prepared on the pool of readers.
 type readStatements struct {
-	get, getPinned, list, listOfType        scopedQuery
-	applied, events, types, schema, schemas *sql.Stmt
+	get, getPinned, list, listOfType scopedQuery
+	applied, events, types, schemas  *sql.Stmt
 }
 
 const (
@@ -50,9 +50,7 @@ const (
 	typesSQL = `SELECT DISTINCT type FROM schema_registry ORDER BY type`
 
 	schemasSQL = `SELECT type, version, is_current, document, created_at FROM schema_registry
-		WHERE is_current = 1 AND (?1 = '' OR type = ?1) ORDER BY type`
-	schemaSQL = `SELECT type, version, is_current, document, created_at FROM schema_registry
-		WHERE type = ?1 AND version = ?2`
+		WHERE (?1 = '' OR type = ?1) AND CASE WHEN ?2 = 0 THEN is_current ELSE version = ?2 END ORDER BY type`
 )
 
 func (r *readStatements) prepare(ctx context.Context, pool *sql.DB) error {
@@ -62,7 +60,7 @@ func (r *readStatements) prepare(ctx context.Context, pool *sql.DB) error {
 		q.pool, q.text = pool, text
 	}
 	return prepare(ctx, pool, map[**sql.Stmt]string{
-		&r.applied: appliedSQL, &r.events: eventsSQL, &r.types: typesSQL, &r.schema: schemaSQL, &r.schemas: schemasSQL,
+		&r.applied: appliedSQL, &r.events: eventsSQL, &r.types: typesSQL, &r.schemas: schemasSQL,
 	})
 }
 
@@ -78,7 +76,7 @@ func (s *Store) get(ctx context.Context, in verb.GetRequest) (out verb.GetRespon
 	if in.Ref.IsPinned() {
 		query, args = &s.read.getPinned, append(args, in.Ref.Hash[:])
 	}
-	stmt, args, err := query.bind(ctx, args...)
+	stmt, args, err := query.bind(ctx, args...) //nolint:sqlclosecheck // kept for the next read
 	if err != nil {
 		return out, err
 	}
@@ -107,21 +105,29 @@ func scanArtifact(scan func(...any) error, more ...any) (a artifact.Artifact, er
 }
 
 func (s *Store) list(ctx context.Context, in verb.ListRequest) (out verb.ListResponse, err error) {
-	size, err := in.PageSize()
+	if _, err := reader(ctx); err != nil {
+		return out, err
+	}
+	size, err := verb.PageSize(in.Limit)
 	if err != nil {
 		return out, err
 	}
-	after := verb.ListCursor{At: time.UnixMilli(math.MaxInt64)} // newer than any
+	query, after := &s.read.list, verb.ListCursor{At: time.UnixMilli(math.MaxInt64)} // newer than any
+	if in.Type != "" {
+		if err := s.checkType(ctx, in.Type); err != nil {
+			return out, err
+		}
+		query = &s.read.listOfType
+	}
 	if in.Cursor != "" {
 		if after, err = verb.DecodeCursor(in.Cursor, in.Type); err != nil {
 			return out, err
 		}
 	}
-	query, typ := &s.read.list, after.Type
 	if in.Type != "" {
-		query, typ = &s.read.listOfType, in.Type
+		after.Type = in.Type
 	}
-	stmt, args, err := query.bind(ctx, size+1, in.IncludeContent, after.At.UnixMilli(), typ, after.ID)
+	stmt, args, err := query.bind(ctx, size+1, in.IncludeContent, after.At.UnixMilli(), after.Type, after.ID)
 	if err != nil {
 		return out, err
 	}
@@ -129,16 +135,11 @@ func (s *Store) list(ctx context.Context, in verb.ListRequest) (out verb.ListRes
 	if err != nil {
 		return out, err
 	}
-	defer tx.Rollback() //nolint:errcheck // it only read
-	if err := tx.StmtContext(ctx, s.read.applied).QueryRowContext(ctx).Scan(&out.AsOf); err != nil {
+	defer tx.Rollback()                                                                              //nolint:errcheck // it only read
+	if err := tx.StmtContext(ctx, s.read.applied).QueryRowContext(ctx).Scan(&out.AsOf); err != nil { //nolint:sqlclosecheck // the transaction closes it
 		return out, err
 	}
-	if in.Type != "" {
-		if err := s.checkType(ctx, tx, in.Type); err != nil {
-			return verb.ListResponse{}, err
-		}
-	}
-	rows, err := tx.StmtContext(ctx, stmt).QueryContext(ctx, args...)
+	rows, err := tx.StmtContext(ctx, stmt).QueryContext(ctx, args...) //nolint:sqlclosecheck // the transaction closes it
 	if err != nil {
 		return verb.ListResponse{}, err
 	}
@@ -163,8 +164,8 @@ func (s *Store) list(ctx context.Context, in verb.ListRequest) (out verb.ListRes
 }
 
 // checkType refuses a type that is not registered.
-func (s *Store) checkType(ctx context.Context, tx *sql.Tx, typ string) error {
-	rows, err := tx.StmtContext(ctx, s.read.types).QueryContext(ctx)
+func (s *Store) checkType(ctx context.Context, typ string) error {
+	rows, err := s.read.types.QueryContext(ctx)
 	if err != nil {
 		return err
 	}
@@ -190,17 +191,7 @@ func (s *Store) schema(ctx context.Context, in verb.SchemaRequest) (out verb.Sch
 	if _, err := verb.CallerFrom(ctx); err != nil {
 		return out, err
 	}
-	if in.Version != 0 && in.Type == "" {
-		return out, artifact.Invalid(artifact.Problem{
-			Path: "/type", Constraint: "required", Message: "a version is of a type: name the type too",
-		})
-	}
-	var rows *sql.Rows
-	if in.Version != 0 {
-		rows, err = s.read.schema.QueryContext(ctx, in.Type, in.Version)
-	} else {
-		rows, err = s.read.schemas.QueryContext(ctx, in.Type)
-	}
+	rows, err := s.read.schemas.QueryContext(ctx, in.Type, in.Version)
 	if err != nil {
 		return out, err
 	}

@@ -58,6 +58,10 @@ func TestGet(t *testing.T) {
 			t.Errorf("get %s: (-want +got)\n%s", missing, diff)
 		}
 	}
+	stranger := verb.WithCaller(t.Context(), &verb.Caller{})
+	if _, err := verb.Get.Call(stranger, r, verb.GetRequest{Ref: ref}); !artifact.IsCode(err, artifact.CodePermissionDenied) {
+		t.Errorf("get by one who may not read = %v, want permission_denied", err)
+	}
 	if _, err := verb.Get.Call(t.Context(), r, verb.GetRequest{Ref: ref}); artifact.AsError(err).Reason != artifact.ReasonUnauthenticated {
 		t.Errorf("get without a caller = %v, want unauthenticated", err)
 	}
@@ -288,6 +292,7 @@ func TestSchema(t *testing.T) {
 	}{
 		{verb.SchemaRequest{}, []verb.SchemaDocument{is("gene", 1, true), is("paper", 2, true)}},
 		{verb.SchemaRequest{Type: "paper"}, []verb.SchemaDocument{is("paper", 2, true)}},
+		{verb.SchemaRequest{Version: 1}, []verb.SchemaDocument{is("gene", 1, true), is("paper", 1, false)}},
 		{verb.SchemaRequest{Type: "paper", Version: 1}, []verb.SchemaDocument{is("paper", 1, false)}},
 	} {
 		out, err := verb.Schema.Call(ctx, r, tt.in)

@@ -26,9 +26,9 @@ type scopedQuery struct {
 }
 
 // bind returns the statement for the caller in ctx and its arguments: those
-// given, and then the scopes. Without a caller it is a permission_denied error.
+// given, and then the scopes. A caller who may not read is refused.
 func (q *scopedQuery) bind(ctx context.Context, args ...any) (*sql.Stmt, []any, error) {
-	c, err := verb.CallerFrom(ctx)
+	c, err := reader(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -64,9 +64,18 @@ func (q *scopedQuery) stmt(ctx context.Context, n, before int) (*sql.Stmt, error
 	}
 	known, other := q.stmts.LoadOrStore(n, stmt)
 	if other { // another request was faster
-		stmt.Close()
+		stmt.Close() //nolint:sqlclosecheck // the one that is used stays open
 	}
 	return known.(*sql.Stmt), nil
+}
+
+// reader returns the caller in ctx, who must have the permission to read.
+func reader(ctx context.Context) (*verb.Caller, error) {
+	c, err := verb.CallerFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c, c.Need(verb.Viewer, "reading")
 }
 
 // visible returns the scopes that the caller in ctx may see as a JSON array, for

@@ -231,7 +231,7 @@ func (s *script) Abort(context.Context)                        { s.aborts++ }
 
 func TestFollower(t *testing.T) {
 	broken := errors.New("broken")
-	run := func(t *testing.T, s *script, lasts time.Duration) (err error, status []replicate.Status) {
+	run := func(t *testing.T, s *script, lasts time.Duration) (status []replicate.Status, err error) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), lasts)
 		defer cancel()
@@ -241,12 +241,12 @@ func TestFollower(t *testing.T) {
 		if s.aborts != len(s.calls) {
 			t.Errorf("%d streams ended with %d aborts", len(s.calls), s.aborts)
 		}
-		return err, status
+		return status, err
 	}
 	t.Run("waits longer each time, within bounds", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := &script{ends: []error{broken}}
-			err, status := run(t, s, 10*time.Minute)
+			status, err := run(t, s, 10*time.Minute)
 			if err != nil {
 				t.Errorf("Run = %v, want nil at the end of its context", err)
 			}
@@ -268,7 +268,7 @@ func TestFollower(t *testing.T) {
 	t.Run("begins anew after a stream that worked", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := &script{ends: []error{broken}, frames: 3}
-			err, status := run(t, s, time.Minute)
+			status, err := run(t, s, time.Minute)
 			if err != nil {
 				t.Errorf("Run = %v", err)
 			}
@@ -286,7 +286,7 @@ func TestFollower(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			gone := &artifact.Error{Code: artifact.CodeNotFound, Reason: artifact.ReasonCursorExpired}
 			s := &script{ends: []error{broken, gone}}
-			if err, _ := run(t, s, time.Minute); !errors.Is(err, gone) || len(s.calls) != 2 {
+			if _, err := run(t, s, time.Minute); !errors.Is(err, gone) || len(s.calls) != 2 {
 				t.Errorf("Run = %v after %d streams, want cursor_expired after 2", err, len(s.calls))
 			}
 		})
@@ -294,7 +294,7 @@ func TestFollower(t *testing.T) {
 	t.Run("ends when the sink refuses", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := &script{ends: []error{nil}, frames: 1, refuse: errors.New("disk full")}
-			if err, _ := run(t, s, time.Minute); !errors.Is(err, s.refuse) || len(s.calls) != 1 {
+			if _, err := run(t, s, time.Minute); !errors.Is(err, s.refuse) || len(s.calls) != 1 {
 				t.Errorf("Run = %v after %d streams, want the sink's error after 1", err, len(s.calls))
 			}
 		})
@@ -302,7 +302,7 @@ func TestFollower(t *testing.T) {
 	t.Run("ends in peace amid a stream", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := &script{ends: []error{nil}, frames: 1}
-			if err, _ := run(t, s, time.Second); err != nil || time.Since(s.start) != time.Second {
+			if _, err := run(t, s, time.Second); err != nil || time.Since(s.start) != time.Second {
 				t.Errorf("Run = %v after %v, want nil after a second", err, time.Since(s.start))
 			}
 		})

@@ -72,21 +72,6 @@ func invalidCursor(s, why string) *artifact.Error {
 	}
 }
 
-// PageSize returns how many artifacts a request asks for, or a
-// validation_failed error.
-func (r *ListRequest) PageSize() (int, error) {
-	switch {
-	case r.Limit == 0:
-		return DefaultPage, nil
-	case r.Limit < 1 || r.Limit > MaxPage:
-		return 0, artifact.Invalid(artifact.Problem{
-			Path: "/limit", Constraint: "range", Message: fmt.Sprintf("a page has 1 to %d artifacts", MaxPage),
-			Value: fmt.Append(nil, r.Limit),
-		})
-	}
-	return r.Limit, nil
-}
-
 // PageSize returns how many items a page holds for a request's limit, 0 meaning
 // that it names none.
 func PageSize(limit int) (int, error) {

@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
-
-	"net/http"
 
 	"github.com/spf13/cobra"
 

@@ -153,7 +153,7 @@ func startDemo(t *testing.T, dir string, args ...string) (*process, ready) {
 // tests run as root: its parents let other users pass.
 func dataDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "scidex-test-")
+	dir, err := os.MkdirTemp("", "scidex-test-") //nolint:usetesting // t.TempDir is closed to the database's user
 	if err != nil {
 		t.Fatal(err)
 	}

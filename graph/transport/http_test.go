@@ -115,7 +115,7 @@ func TestOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = resp.Body.Close()
-	if resp.StatusCode != 204 || resp.Header.Get("Allow") != "GET, POST, OPTIONS" {
+	if resp.StatusCode != http.StatusNoContent || resp.Header.Get("Allow") != "GET, POST, OPTIONS" {
 		t.Errorf("OPTIONS = %d, Allow %q", resp.StatusCode, resp.Header.Get("Allow"))
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/scidex-ai/substrate/graph/transport"
 )
 
-func TestCloseCodes(t *testing.T) {
+func TestCloseCodes(t *testing.T) { //nolint:tparallel // its server is of its own, but the others count goroutines
 	_, _, url := serve(t, transport.Config{Websocket: transport.Websocket{
 		InitTimeout: time.Second,
 		ReadLimit:   1 << 10,

@@ -507,6 +507,7 @@ func TestSpoolReadsMoreThanOnce(t *testing.T) {
 
 // realData returns the files of real data, or skips.
 func realData(t testing.TB) []string {
+	t.Helper()
 	dir := os.Getenv("SCIDEX_TEST_DATA")
 	if dir == "" {
 		dir = filepath.Join("..", "..", "..", "shared", "data")

@@ -78,7 +78,7 @@ func TestNew(t *testing.T) {
 	})
 }
 
-func TestNewInParallel(t *testing.T) {
+func TestNewInParallel(t *testing.T) { //nolint:tparallel // the subtests are what runs together
 	for i := range 4 {
 		t.Run(strconv.Itoa(i), func(t *testing.T) {
 			t.Parallel()

@@ -59,7 +59,7 @@ func dataDir(t *testing.T) string {
 		}
 		t.Skip(err)
 	}
-	dir, err := os.MkdirTemp("", "scidex-postgres-test-*")
+	dir, err := os.MkdirTemp("", "scidex-postgres-test-*") //nolint:usetesting // t.TempDir is closed to the database's user
 	if err != nil {
 		t.Fatal(err)
 	}
