@@ -362,7 +362,7 @@ func (c *checker) hex4() (rune, bool) {
 	if c.pos+4 > len(c.raw) {
 		return 0, false
 	}
-	n, err := strconv.ParseUint(string(c.raw[c.pos:c.pos+4]), 16, 32)
+	n, err := strconv.ParseUint(string(c.raw[c.pos:c.pos+4]), 16, 16)
 	if err != nil {
 		return 0, false
 	}

@@ -3,6 +3,8 @@ package artifact
 import (
 	"encoding/json"
 	"errors"
+	"maps"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -84,21 +86,22 @@ type ConflictVersion struct {
 
 // Error implements error.
 func (e *Error) Error() string {
-	s := string(e.Code)
+	var s strings.Builder
+	s.WriteString(string(e.Code))
 	if e.Reason != "" {
-		s += " (" + e.Reason + ")"
+		s.WriteString(" (" + e.Reason + ")")
 	}
 	if e.Message != "" {
-		s += ": " + e.Message
+		s.WriteString(": " + e.Message)
 	}
 	for i, p := range e.Problems {
 		if i == 3 {
-			s += " …"
+			s.WriteString(" …")
 			break
 		}
-		s += "; " + p.Path + ": " + p.Message
+		s.WriteString("; " + p.Path + ": " + p.Message)
 	}
-	return s
+	return s.String()
 }
 
 // errorBody is the JSON form of an Error.
@@ -122,9 +125,7 @@ func (e *Error) MarshalJSON() ([]byte, error) {
 	if e.Reason == "" {
 		b.Details["reason"] = string(e.Code)
 	}
-	for k, v := range e.Details {
-		b.Details[k] = v
-	}
+	maps.Copy(b.Details, e.Details)
 	if e.RetryAfterMS > 0 {
 		b.RetryAfter = &e.RetryAfterMS
 	}
@@ -171,8 +172,7 @@ func Denied(message string) *Error {
 // AsError returns the [*Error] in err's chain, or an internal_error that names
 // no internals.
 func AsError(err error) *Error {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
 	return &Error{Code: CodeInternal, Message: "the server failed; report the request id"}

@@ -96,10 +96,12 @@ func (v *Validator) collect(e *jsonschema.ValidationError, doc any, at string, o
 		}
 		return
 	}
-	path := at
+	var pointer strings.Builder
+	pointer.WriteString(at)
 	for _, token := range e.InstanceLocation {
-		path += "/" + EscapePointer(token)
+		pointer.WriteString("/" + EscapePointer(token))
 	}
+	path := pointer.String()
 	keyword := e.ErrorKind.KeywordPath()
 	p := Problem{Path: path, Message: e.ErrorKind.LocalizedString(english)}
 	if len(keyword) > 0 {

@@ -163,8 +163,7 @@ func abortedBatch(c *verb.Caller, in *verb.BatchRequest, failed int, err error) 
 // single runs a request of one op and returns its answer.
 func single[T any](ctx context.Context, h *Hub, c *verb.Caller, w *writeRequest) (out T, err error) {
 	done, err := h.write(ctx, c, w, func(*written) any { return w.ops[0].answer(0, "") })
-	var failed *opError
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*opError](err); ok {
 		return out, failed.err
 	} else if err != nil {
 		return out, err

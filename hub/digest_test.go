@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strconv"
 	"testing"
 	"time"
 
@@ -55,7 +56,7 @@ func TestDigest(t *testing.T) {
 	f.mustCreate(t, verb.CreateRequest{Type: "gene", ID: "A", Title: `"A" <β> \ A`, Content: content(map[string]any{"symbol": "A"}), Links: nil})
 	ctx := contributor(t.Context())
 	for i := range 3 {
-		out, err := verb.Update.Call(ctx, f.verbs, verb.UpdateRequest{Ref: "hypothesis:h", BaseContentHash: h.ContentHash, Content: content(map[string]any{"statement": fmt.Sprint(i)})})
+		out, err := verb.Update.Call(ctx, f.verbs, verb.UpdateRequest{Ref: "hypothesis:h", BaseContentHash: h.ContentHash, Content: content(map[string]any{"statement": strconv.Itoa(i)})})
 		if err != nil {
 			t.Fatal(err)
 		}

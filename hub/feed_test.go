@@ -123,14 +123,19 @@ func TestFollowersAgree(t *testing.T) {
 	db := pgtest.New(t, initHub)
 	f := newHubOn(t, db)
 	laggard := newHubWith(t, hub.Config{DB: db, RingBytes: 1}) // a second hub, which learns by its poll
+	small := newHubWith(t, hub.Config{DB: db, RingBytes: 30_000, PollInterval: 2 * time.Millisecond})
 	url, token := f.serve(t), f.token(t, "vic", verb.Viewer)
 
 	const writers, each = 8, 30
-	var live [2]*stream
-	g := new(errgroup.Group)
-	for i, encoding := range []string{plain, compressed} {
-		live[i], _ = follow(t, url, token, "cursor=0", encoding)
+	live := make(map[string]*stream)
+	for name, served := range map[string]string{"plain": url, "zstd": url, "a hub with a small ring": small.serve(t)} {
+		encoding := plain
+		if name == "zstd" {
+			encoding = compressed
+		}
+		live[name], _ = follow(t, served, token, "cursor=0", encoding)
 	}
+	g := new(errgroup.Group)
 	for w := range writers {
 		g.Go(func() error {
 			ctx := as(t.Context(), fmt.Sprint("w", w), verb.Contributor)
@@ -157,7 +162,24 @@ func TestFollowersAgree(t *testing.T) {
 			return nil
 		})
 	}
+	written := make(chan struct{})
+	followed := new(errgroup.Group)
+	followed.Go(func() error { // reads along, so that it meets the ring at all its ends
+		s := live["a hub with a small ring"]
+		for {
+			select {
+			case <-written:
+				return nil
+			default:
+				s.next()
+			}
+		}
+	})
 	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	close(written)
+	if err := followed.Wait(); err != nil {
 		t.Fatal(err)
 	}
 	f.checkDense(t)
@@ -171,9 +193,9 @@ func TestFollowersAgree(t *testing.T) {
 			t.Errorf("a row that is not for followers of commons: %s", row)
 		}
 	}
-	for i, s := range live {
+	for name, s := range live {
 		s.until(head)
-		sameRows(t, []string{"plain", "zstd"}[i], s.rows, want)
+		sameRows(t, name, s.rows, want)
 		if s.chain != chain.String() {
 			t.Errorf("chain = %s, want %s", s.chain, chain)
 		}
@@ -184,12 +206,12 @@ func TestFollowersAgree(t *testing.T) {
 		t.Errorf("chain of another hub = %s, want %s", lagChain, chain)
 	}
 	ends := f.commitEnds(t)
-	for _, p := range live[0].ends {
+	for _, p := range live["plain"].ends {
 		if !ends[p.seq] {
 			t.Errorf("a page ends at %d, within a commit", p.seq)
 		}
 	}
-	seqs := live[0].ends
+	seqs := live["plain"].ends
 	for range 20 {
 		p := seqs[rand.IntN(len(seqs))]
 		for _, served := range []string{url, laggard.serve(t)} {

@@ -28,6 +28,7 @@ type rowQuerier interface {
 // transaction of the hub would, and returns the last one's seq.
 func appendRows(t *testing.T, q rowQuerier, n int, class, scope, ref string) artifact.Seq {
 	t.Helper()
+	//nolint:dupword // SQL's arguments
 	const query = `
 		SELECT feed.append(
 			array_fill($1::text, ARRAY[$4::int]), array_fill($2::text, ARRAY[$4]), array_fill('event'::text, ARRAY[$4]), array_fill('E'::text, ARRAY[$4]),

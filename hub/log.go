@@ -22,7 +22,9 @@ type logRow struct {
 const maxReadBytes = 4 << 20
 
 // logQuery reads rows after a seq with their events and contents. The rows end
-// with the one that brings the sum of their bytes to $3 or past it.
+// with the one that brings the sum of their bytes to $3 or past it. The joins are
+// LATERAL with a limit because the planner, which cannot know how few rows $2 lets
+// through, would otherwise hash whole tables.
 const logQuery = `
 	SELECT seq, commit_seq, class, scope, kind, op, ref, revision, hash, prev_hash, data, at, type, event_ref, actor_id, actor_kind, payload, content
 	FROM (
@@ -33,9 +35,17 @@ const logQuery = `
 		FROM (
 			SELECT * FROM feed.change WHERE seq > $1 ORDER BY seq LIMIT $2
 		) c
-		LEFT JOIN event e ON e.seq = c.seq AND c.event_type IS NOT NULL
-		LEFT JOIN artifact_revision r ON c.kind = 'revision' AND c.op = 'P'
-			AND r.type = split_part(c.ref, ':', 1) AND r.id = substr(c.ref, strpos(c.ref, ':') + 1) AND r.revision = c.revision
+		LEFT JOIN LATERAL (
+			SELECT e.type, e.ref, e.actor_id, e.actor_kind, e.payload FROM event e
+			WHERE e.seq = c.seq AND c.event_type IS NOT NULL
+			LIMIT 1
+		) e ON true
+		LEFT JOIN LATERAL (
+			SELECT r.content FROM artifact_revision r
+			WHERE c.kind = 'revision' AND c.op = 'P'
+				AND r.type = split_part(c.ref, ':', 1) AND r.id = substr(c.ref, strpos(c.ref, ':') + 1) AND r.revision = c.revision
+			LIMIT 1
+		) r ON true
 	) AS sized
 	WHERE coalesce(before, 0) < $3
 	ORDER BY seq`

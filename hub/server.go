@@ -64,7 +64,7 @@ const clockLeeway = 30 * time.Second
 // authenticated passes on requests with a token that may read.
 func (h *Hub) authenticated(v *verb.Verifier, next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
-		ctx, caller, err := verb.Authenticate(w, req, v)
+		ctx, caller, err := verb.Authenticate(req.Context(), w, req.Header, v)
 		if err == nil {
 			err = caller.Need(verb.Viewer, "following the feed")
 		}

@@ -2,6 +2,7 @@ package hub_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/ed25519"
 	"encoding/json"
 	"io"
@@ -31,7 +32,9 @@ type answer struct {
 // not nil.
 func request(t *testing.T, method, url, token string, body []byte, header ...string) answer {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(body))
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // in case it is answered by a stream
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -84,8 +84,7 @@ func (h *Hub) write(ctx context.Context, c *verb.Caller, w *writeRequest, respon
 			return nil, callerError(err)
 		}
 		h.metrics.retries.WithLabelValues(reason).Inc()
-		var full *logFullError
-		if errors.As(err, &full) {
+		if full, ok := errors.AsType[*logFullError](err); ok {
 			if err := ensurePartitions(ctx, h.db, h.config.PartitionRows, full.rows); err != nil {
 				return nil, callerError(err)
 			}
@@ -247,8 +246,7 @@ func retryReason(err error) string {
 	if errors.Is(err, errStaleSchemas) {
 		return "schema_changed"
 	}
-	var full *logFullError
-	if errors.As(err, &full) {
+	if _, ok := errors.AsType[*logFullError](err); ok {
 		return "log_full"
 	}
 	var pg *pgconn.PgError
@@ -268,13 +266,11 @@ func retryReason(err error) string {
 
 // callerError turns what a caller can act on into an [artifact.Error].
 func callerError(err error) error {
-	var own *artifact.Error
-	if errors.As(err, &own) {
+	if _, ok := errors.AsType[*artifact.Error](err); ok {
 		return err
 	}
 	busy := &artifact.Error{Code: artifact.CodeUnavailable, Reason: "busy", Message: "the hub is busy; try again", Retryable: true, RetryAfterMS: 1000}
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch pg.Code {
 		case lockNotAvailable, queryCanceled, serializationFailure, deadlockDetected, uniqueViolation:
 			return busy

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,7 +32,7 @@ const childEnv = "SCIDEX_TEST_HUB_CHILD"
 // serveChild runs a hub, tells its URL on standard output, and ends with its
 // standard input, that is, with the test.
 func serveChild(url string) int {
-	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // the main of a process
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	fail := func(err error) int {
 		fmt.Fprintln(os.Stderr, "hub:", err)
@@ -50,7 +51,7 @@ func serveChild(url string) int {
 		return fail(err)
 	}
 	go func() { _ = h.Run(ctx) }()
-	go func() { _ = http.Serve(listener, h.Handler(nil, nil)) }() //nolint:gosec // a test's server
+	go func() { _ = http.Serve(listener, h.Handler(nil, nil)) }()
 	fmt.Println("http://" + listener.Addr().String())
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	return 0
@@ -380,7 +381,7 @@ func newProxy(t *testing.T, database string) *proxy {
 	}
 	c := pool.Config().ConnConfig
 	pool.Close()
-	network, address := "tcp", net.JoinHostPort(c.Host, fmt.Sprint(c.Port))
+	network, address := "tcp", net.JoinHostPort(c.Host, strconv.FormatUint(uint64(c.Port), 10))
 	if strings.HasPrefix(c.Host, "/") {
 		network, address = "unix", fmt.Sprintf("%s/.s.PGSQL.%d", c.Host, c.Port)
 	}

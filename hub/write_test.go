@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -182,7 +183,7 @@ func TestUpdate(t *testing.T) {
 						return err
 					}
 					mu.Lock()
-					won[fmt.Sprint(out.Revision)]++
+					won[strconv.Itoa(out.Revision)]++
 					mu.Unlock()
 					hash, n = out.ContentHash, n+1
 				}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -245,7 +246,7 @@ func TestOpenStoreRefusesAnotherSchema(t *testing.T) {
 // is written, and that it does not depend on how the log is cut.
 func TestDigest(t *testing.T) {
 	for seed := range uint64(4) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			whole, cut, f := newStore(t), newStore(t), newFeed(t, 100+seed)
 			var log replicate.Batch
 			for range 30 {
@@ -496,7 +497,7 @@ func rawInserts(b *testing.B, rows, body int) func() {
 		if err != nil {
 			b.Fatal(err)
 		}
-		stmt, err := tx.PrepareContext(ctx, "INSERT INTO body (body) VALUES (?1)")
+		stmt, err := tx.PrepareContext(ctx, "INSERT INTO body (body) VALUES (?1)") //nolint:sqlclosecheck // the transaction closes it
 		if err != nil {
 			b.Fatal(err)
 		}

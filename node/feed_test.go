@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -164,12 +165,12 @@ func (f *feed) random() []replicate.Row {
 	f.at = f.at.Add(time.Duration(f.rand.IntN(3)) * time.Millisecond)
 	typ := []string{"hypothesis", "paper", "gene"}[f.rand.IntN(3)]
 	if len(f.ids) < 3 {
-		return f.write(typ, fmt.Sprintf("%x", f.rand.Uint64()), "a title")
+		return f.write(typ, strconv.FormatUint(f.rand.Uint64(), 16), "a title")
 	}
 	pick := func() string { return f.ids[f.rand.IntN(len(f.ids))] }
 	switch n := f.rand.IntN(20); {
 	case n < 8:
-		return f.write(typ, fmt.Sprintf("%x", f.rand.Uint64()), "a title")
+		return f.write(typ, strconv.FormatUint(f.rand.Uint64(), 16), "a title")
 	case n < 12:
 		t, id, _ := strings.Cut(pick(), ":")
 		return f.write(t, id, fmt.Sprintf("title %d\u2028\\u2028", n))
@@ -255,6 +256,6 @@ func checkDigest(tb testing.TB, s *node.Store) replicate.Digest {
 // A childT stands in for the test in a process that runs none.
 type childT struct{ testing.TB }
 
-func (*childT) Context() context.Context { return context.Background() } //nolint:usetesting // no test runs
+func (*childT) Context() context.Context { return context.Background() }
 
 func (*childT) Fatal(args ...any) { panic(fmt.Sprint(args...)) }

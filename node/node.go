@@ -133,7 +133,7 @@ func (n *Node) Run(ctx context.Context) error {
 	f := &replicate.Follower{Source: n.feed, Sink: n.store, Log: n.log, Status: n.heard}
 	err := f.Run(ctx)
 	if err == nil || ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // stopped, as was asked
 	}
 	last := *n.status.Load()
 	last.Connected, last.fatal = false, err

@@ -92,7 +92,7 @@ func (n *Node) authenticated(next http.Handler) http.Handler {
 			next.ServeHTTP(w, req)
 			return
 		}
-		ctx, caller, err := verb.Authenticate(w, req, n.verifier)
+		ctx, caller, err := verb.Authenticate(req.Context(), w, req.Header, n.verifier)
 		if err == nil {
 			err = caller.Need(verb.Viewer, "reading")
 		}

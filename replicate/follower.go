@@ -53,7 +53,7 @@ func (f *Follower) Run(ctx context.Context) error {
 		err := f.follow(ctx, &status)
 		f.Sink.Abort(context.WithoutCancel(ctx))
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // stopped, as was asked
 		}
 		var own *handleError
 		switch {

@@ -116,7 +116,7 @@ func (h *Handler) stream(ctx context.Context, w http.ResponseWriter, req *http.R
 		if err != nil {
 			return err
 		}
-		defer enc.Close()
+		defer enc.Close() //nolint:errcheck // a follower sees whether its stream is whole
 		out.enc = enc
 	}
 	first, err := json.Marshal(Frame{Type: FrameHello, Hello: &hello, To: reader.Beat().From, Head: hello.Head})
@@ -170,7 +170,7 @@ func (h *Handler) end(ctx context.Context, out *flusher, cause error) error {
 		return err
 	}
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // ctx has ended, which the follower was told
 	}
 	return cause
 }

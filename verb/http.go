@@ -32,7 +32,7 @@ func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
 
 func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
 	name := strings.TrimPrefix(req.URL.Path, PathPrefix)
-	ctx, caller, err := Authenticate(w, req, s.Verifier)
+	ctx, caller, err := Authenticate(req.Context(), w, req.Header, s.Verifier)
 	if err != nil {
 		WriteError(ctx, w, s.Log, err)
 		return
@@ -72,8 +72,7 @@ func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
 }
 
 func bodyError(err error, limit int64) error {
-	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return &artifact.Error{
 			Code: artifact.CodeValidationFailed, Reason: artifact.ReasonTooLarge,
 			Message:  "the body is at most " + strconv.FormatInt(limit, 10) + " bytes",
@@ -83,14 +82,14 @@ func bodyError(err error, limit int64) error {
 	return &artifact.Error{Code: artifact.CodeValidationFailed, Reason: "unreadable_body", Message: "the body could not be read"}
 }
 
-// Authenticate verifies a request's bearer token and returns a context with the
-// caller, whose request id it also sets as the response's X-Request-Id. The
+// Authenticate verifies the bearer token of a request, of which it takes the
+// context and the header, and returns a context with the caller, whose request id it also sets as the response's X-Request-Id. The
 // context carries a request id even when there is an error.
-func Authenticate(w http.ResponseWriter, req *http.Request, v *Verifier) (context.Context, *Caller, error) {
-	id := requestID(req)
+func Authenticate(ctx context.Context, w http.ResponseWriter, head http.Header, v *Verifier) (context.Context, *Caller, error) {
+	id := requestID(head)
 	w.Header().Set("X-Request-Id", id)
-	ctx := context.WithValue(req.Context(), requestIDKey{}, id)
-	caller, err := v.Verify(ctx, Bearer(req.Header.Get("Authorization")))
+	ctx = context.WithValue(ctx, requestIDKey{}, id)
+	caller, err := v.Verify(ctx, Bearer(head.Get("Authorization")))
 	if err != nil {
 		return ctx, nil, err
 	}
@@ -102,8 +101,8 @@ type requestIDKey struct{}
 
 // requestID takes over a request id that another server of the network made, so
 // that one id follows a forwarded write.
-func requestID(req *http.Request) string {
-	if id, err := uuid.Parse(req.Header.Get("X-Request-Id")); err == nil {
+func requestID(head http.Header) string {
+	if id, err := uuid.Parse(head.Get("X-Request-Id")); err == nil {
 		return id.String()
 	}
 	return uuid.NewString()

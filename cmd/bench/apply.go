@@ -65,7 +65,7 @@ func readLog(ctx context.Context, h *hub.Hub) (pages []replicate.Batch, hello re
 	go func() { stopped <- h.Run(running) }()
 	defer func() {
 		stop()
-		<-stopped
+		err = errors.Join(err, <-stopped)
 	}()
 	reader, hello, err := h.Open(ctx, replicate.Position{}, []string{"commons"})
 	if err != nil {
@@ -92,7 +92,7 @@ func applyAll(ctx context.Context, path string, hello replicate.Hello, pages []r
 	if err != nil {
 		return 0, err
 	}
-	defer s.Close()
+	defer s.Close() //nolint:errcheck // the copy is thrown away
 	if err := s.Hello(ctx, hello); err != nil {
 		return 0, err
 	}

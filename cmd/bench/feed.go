@@ -259,7 +259,7 @@ func (b *bench) floorLatencies(ctx context.Context) ([]float64, error) {
 			case <-req.Context().Done():
 				return
 			case id := <-lines:
-				fmt.Fprintf(w, `{"id":%d,"content":%s}`+"\n", id, body)
+				_, _ = fmt.Fprintf(w, `{"id":%d,"content":%s}`+"\n", id, body)
 				_ = rc.Flush() // a broken stream shows in the counts
 			}
 		}

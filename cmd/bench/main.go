@@ -26,12 +26,13 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	only := flag.String("only", "", "comma-separated benchmarks: write, feed, apply, read; empty for all")
 	slice := flag.Duration("slice", 2*time.Second, "length of one measured slice")
 	rounds := flag.Int("rounds", 3, "slices of each, interleaved with the floor's")
 	flag.Parse()
-	if err := run(ctx, os.Stdout, *only, *slice, *rounds); err != nil {
+	err := run(ctx, os.Stdout, *only, *slice, *rounds)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -51,7 +52,7 @@ func run(ctx context.Context, out io.Writer, only string, slice time.Duration, r
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer os.RemoveAll(dir)                      //nolint:errcheck // what is left is in the temporary directory
 	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // the database's user must pass through; nothing here is secret
 		return err
 	}
@@ -92,7 +93,9 @@ type row struct {
 }
 
 func (b *bench) table(title string, rows []row) error {
-	fmt.Fprintf(b.out, "\n%s\n", title)
+	if _, err := fmt.Fprintf(b.out, "\n%s\n", title); err != nil {
+		return err
+	}
 	t := tabwriter.NewWriter(b.out, 0, 4, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(t, "\tscidex\tfloor\tratio\trounds\t\n")
 	for _, r := range rows {

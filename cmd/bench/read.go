@@ -88,6 +88,7 @@ func (b *bench) read(ctx context.Context) error {
 }
 
 func floorServer(ctx context.Context, db *sql.DB) (*httptest.Server, error) {
+	//nolint:sqlclosecheck // the database closes it
 	stmt, err := db.PrepareContext(ctx, `
 		SELECT a.title, a.revision, r.content
 		FROM artifact a JOIN artifact_revision r ON r.type = a.type AND r.id = a.id AND r.revision = a.revision

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -24,7 +25,7 @@ var body = json.RawMessage(`{"statement":"` + strings.Repeat("Amyloid beta and t
 // write measures creates a second against the same transaction without a feed:
 // the same reads, the same inserts, an event and a change row with keys from a
 // sequence, no lock and no reader.
-func (b *bench) write(ctx context.Context) error {
+func (b *bench) write(ctx context.Context) (err error) {
 	pool, err := hub.OpenPool(ctx, b.url)
 	if err != nil {
 		return err
@@ -39,7 +40,7 @@ func (b *bench) write(ctx context.Context) error {
 	go func() { stopped <- h.Run(running) }()
 	defer func() {
 		stop()
-		<-stopped
+		err = errors.Join(err, <-stopped)
 	}()
 	if _, err := pool.Exec(ctx, floorTables); err != nil {
 		return err

@@ -86,7 +86,7 @@ func (f *demoFlags) run(ctx context.Context, out io.Writer, in io.Reader) (err e
 		defer stop()
 		watchInput(in, stop)
 	} else {
-		fmt.Fprintf(out, "Starting in %s …\n", f.database.data)
+		_, _ = fmt.Fprintf(out, "Starting in %s …\n", f.database.data) // the demo serves without a terminal too
 	}
 	// The listeners come first: a taken address is known before anything starts.
 	hubListener, err := listen(ctx, f.hubAddr, "hub-addr")
@@ -239,7 +239,7 @@ func (d *demo) loadSample(ctx context.Context) error {
 
 // printTour says where everything is, with three things to try.
 func printTour(w io.Writer, r *ready, head artifact.Seq) {
-	fmt.Fprintf(w, `
+	_, _ = fmt.Fprintf(w, `
   hub      %s      owns every write (verbs, feed)
   node     %s      a replica of it: reads, GraphQL, subscriptions
   graphql  %s
@@ -285,12 +285,12 @@ func (d *demo) showEvents(ctx context.Context, n *node.Node, head artifact.Seq) 
 	for {
 		page, err := events.Next(ctx)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // stopped, as was asked
 		} else if err != nil {
 			return err
 		}
 		for _, e := range page.Events {
-			fmt.Fprintf(d.out, "%s  %7d  %-22s %s  by %s\n", e.At.Local().Format("15:04:05.000"), e.ID, e.Type, unpinned(e.Ref), e.Actor.ID)
+			_, _ = fmt.Fprintf(d.out, "%s  %7d  %-22s %s  by %s\n", e.At.Local().Format("15:04:05.000"), e.ID, e.Type, unpinned(e.Ref), e.Actor.ID)
 		}
 	}
 }

@@ -166,7 +166,7 @@ func TestTour(t *testing.T) {
 	printTour(&b, &r, 1)
 	script := new(strings.Builder)
 	script.WriteString("set -e\n")
-	for _, line := range strings.Split(b.String(), "\n") {
+	for line := range strings.SplitSeq(b.String(), "\n") {
 		if strings.HasPrefix(line, "export ") || strings.HasPrefix(line, "curl ") || strings.HasPrefix(line, "  -d ") {
 			script.WriteString(line + "\n")
 		}

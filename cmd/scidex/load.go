@@ -62,7 +62,7 @@ load did not finish.`,
   zcat corpus.jsonl.gz | scidex load --rejects bad.jsonl -
   scidex load --import --json data/*.jsonl`,
 		Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+		RunE: f.run,
 	}
 	f.remote.add(cmd)
 	cmd.Flags().BoolVar(&f.imported, "import", false, "import as an admin: signals keep the voters that lines name")
@@ -220,7 +220,7 @@ func openInputs(ctx context.Context, stdin io.Reader, names []string) (inputs []
 			if err != nil {
 				return fmt.Errorf("load: %w", err)
 			}
-			defer r.Close()
+			defer r.Close() //nolint:errcheck // it is only read
 			return spool(name, r)
 		}(); err != nil {
 			return nil, closeInputs, err
@@ -292,7 +292,7 @@ type loadScreen struct {
 
 func newLoadScreen(w io.Writer, silent bool) *loadScreen {
 	s := &loadScreen{w: w, silent: silent, start: time.Now(), told: time.Now()}
-	if file, ok := w.(*os.File); ok && !silent && term.IsTerminal(int(file.Fd())) { //nolint:gosec // a descriptor fits
+	if file, ok := w.(*os.File); ok && !silent && term.IsTerminal(int(file.Fd())) {
 		s.bar = progressbar.NewOptions64(1,
 			progressbar.OptionSetWriter(w), progressbar.OptionSetDescription("loading"), progressbar.OptionSetWidth(24),
 			progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("records"),
@@ -315,7 +315,7 @@ func (s *loadScreen) progress(done, total int64) {
 		if rate > 0 {
 			left = (time.Duration(float64(total-done)/rate) * time.Second).String()
 		}
-		fmt.Fprintf(s.w, "load: %d of %d records, %.0f/s, %s left\n", done, total, rate, left)
+		_, _ = fmt.Fprintf(s.w, "load: %d of %d records, %.0f/s, %s left\n", done, total, rate, left) // a terminal that is gone shows nothing
 	}
 }
 
@@ -341,6 +341,7 @@ func (s *loadScreen) finish(rejectedLines int64) {
 		_ = s.bar.Clear() // a terminal that is gone shows nothing
 	}
 	if s.hidden > 0 {
-		fmt.Fprintf(s.w, "load: %d more faults; %d lines have faults in all (--rejects FILE keeps them)\n", s.hidden, rejectedLines)
+		// They are in the summary too.
+		_, _ = fmt.Fprintf(s.w, "load: %d more faults; %d lines have faults in all (--rejects FILE keeps them)\n", s.hidden, rejectedLines)
 	}
 }

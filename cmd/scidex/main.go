@@ -27,14 +27,13 @@ func run() int {
 	if err == nil {
 		return 0
 	}
-	var exit *exitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exitError](err); ok {
 		if exit.err != nil {
-			fmt.Fprintln(root.ErrOrStderr(), "scidex:", exit.err)
+			_, _ = fmt.Fprintln(root.ErrOrStderr(), "scidex:", exit.err) // the exit code tells it too
 		}
 		return exit.code
 	}
-	fmt.Fprintln(root.ErrOrStderr(), "scidex:", err)
+	_, _ = fmt.Fprintln(root.ErrOrStderr(), "scidex:", err) // the exit code tells it too
 	return 1
 }
 

@@ -194,8 +194,7 @@ func eventually(t *testing.T, what string, f func() bool) {
 }
 
 func exitCodeOf(err error) int {
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return exit.ExitCode()
 	}
 	return 0

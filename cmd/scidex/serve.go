@@ -93,7 +93,7 @@ func serve(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = srv.Close() // requests that will not end are cut
 	}
-	<-failed
+	<-failed //nolint:errcheck // http.ErrServerClosed: it was shut down
 	return errors.Join(hooked, err)
 }
 

@@ -83,7 +83,7 @@ func (c *connection) hear() { c.heard.Store(time.Now().UnixNano()) }
 // read handles messages until the peer has gone. While the connection is ending, it
 // reads on without handling, for the peer's close frame.
 func (c *connection) read(ctx context.Context, init *time.Timer) {
-	var caller context.Context // nil until connection_init was accepted
+	var caller context.Context //nolint:contextcheck // nil until connection_init was accepted
 	for {
 		kind, r, err := c.ws.NextReader()
 		if err != nil {

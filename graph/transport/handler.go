@@ -3,6 +3,7 @@ package transport
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -120,10 +121,7 @@ func logPanic(log *slog.Logger) graphql.RecoverFunc {
 
 // presented turns a recovered panic into what the caller may see of it.
 func presented(ctx context.Context, exec *executor.Executor, v any) gqlerror.List {
-	var err *gqlerror.Error
-	if e, ok := exec.PresentRecoveredError(ctx, v).(*gqlerror.Error); ok {
-		err = e
-	}
+	err, _ := errors.AsType[*gqlerror.Error](exec.PresentRecoveredError(ctx, v))
 	if err == nil {
 		err = coded("internal_error", "internal error")
 	}

@@ -3,6 +3,7 @@ package transport
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/gorilla/websocket"
 	"github.com/vektah/gqlparser/v2/gqlerror"
@@ -49,10 +50,8 @@ var protocols = []*protocol{
 
 func choose(offered []string) *protocol {
 	for _, p := range protocols {
-		for _, name := range offered {
-			if name == p.name {
-				return p
-			}
+		if slices.Contains(offered, p.name) {
+			return p
 		}
 	}
 	return nil

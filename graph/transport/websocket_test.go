@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -229,12 +230,7 @@ func (h *closes) Handle(_ context.Context, r slog.Record) error {
 func (h *closes) has(code int64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, c := range h.codes {
-		if c == code {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(h.codes, code)
 }
 
 func TestSlowConsumer(t *testing.T) {

@@ -196,6 +196,7 @@ func NewProblem(e *artifact.Error) WriteProblem {
 	case artifact.CodeUnavailable:
 		unknown, _ := e.Details["outcome_unknown"].(bool)
 		return &HubUnavailable{f, unknown}
+	case artifact.CodeRateLimited, artifact.CodeInternal: // the schema has no type for them
 	}
 	return nil
 }

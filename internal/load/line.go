@@ -79,7 +79,7 @@ func lineCount(ctx context.Context, in Input) (n int64, err error) {
 		k, err := r.Read(buf)
 		if k > 0 {
 			n += int64(bytes.Count(buf[:k], []byte("\n")))
-			open = buf[k-1] != '\n'
+			open = !bytes.HasSuffix(buf[:k], []byte("\n"))
 		}
 		if errors.Is(err, io.EOF) {
 			if open {

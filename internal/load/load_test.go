@@ -238,11 +238,12 @@ func TestReportsEveryFaultOfALine(t *testing.T) {
 		{"a vote on nothing", strings.TrimSpace(vote("v", "hypothesis:none", 1, "bob")), []string{"/links/0/to: not_found"}},
 	}
 	f := newHub(t)
-	file := hypothesis("good") // line 1; test i is on line i+2
+	var file strings.Builder
+	file.WriteString(hypothesis("good")) // line 1; test i is on line i+2
 	for _, tt := range tests {
-		file += tt.line + "\n"
+		file.WriteString(tt.line + "\n")
 	}
-	sum, rejected := f.mustLoad(t, file+hypothesis("last"))
+	sum, rejected := f.mustLoad(t, file.String()+hypothesis("last"))
 	got := make(map[int][]string)
 	records := make(map[int]int)
 	for _, r := range rejected {

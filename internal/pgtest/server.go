@@ -127,7 +127,7 @@ rm -rf "$1" || { sleep 1; rm -rf "$1"; }
 `
 
 func watch(ctx context.Context, dir string) (*watcher, error) {
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), "/bin/sh", "-c", watchScript, "pgtest", dir)
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), "/bin/sh", "-c", watchScript, "pgtest", dir) //nolint:gosec // the script is a constant, dir its argument
 	// In a group of its own, an interrupt from the terminal does not reach it. With
 	// this binary's output, "go test" would wait for it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -135,8 +135,8 @@ func writeFile(path, text string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // fails once it is renamed
-	defer f.Close()
+	defer os.Remove(f.Name()) //nolint:errcheck // fails once it is renamed
+	defer f.Close()           //nolint:errcheck // Sync has told of what it could not write
 	if _, err := f.WriteString(text); err != nil {
 		return err
 	}
@@ -155,6 +155,6 @@ func syncDir(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer d.Close()
+	defer d.Close() //nolint:errcheck // nothing was written through it
 	return d.Sync()
 }

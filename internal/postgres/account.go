@@ -67,7 +67,7 @@ func id(text string) (uint32, error) {
 // command prepares a program that runs as the account, in dir, in a process group
 // of its own, and without the PG* variables of this process, which would steer it.
 func (a account) command(ctx context.Context, dir, program string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, program, args...)
+	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // callers name programs of the server's or the system's
 	cmd.Dir = dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: a.other}
 	cmd.Env = []string{"HOME=" + a.home, "LC_ALL=C"}

@@ -50,7 +50,7 @@ func ensureCluster(ctx context.Context, c Config, bin, cluster, password string,
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(temp)
+	defer os.RemoveAll(temp) //nolint:errcheck // what is left is never taken for a cluster
 	secret := filepath.Join(temp, "password")
 	if err := os.WriteFile(secret, []byte(password+"\n"), 0o600); err != nil {
 		return err
@@ -104,7 +104,7 @@ func initdb(ctx context.Context, c Config, bin, data, secret string, as account)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer f.Close() //nolint:errcheck // nothing was written through it
 	return f.Sync()
 }
 

@@ -33,7 +33,7 @@ func Lock(dir string) (release func(), err error) {
 		return nil, err
 	}
 	if err := flock(f); err != nil {
-		defer f.Close()
+		defer f.Close() //nolint:errcheck // nothing was written
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
@@ -45,14 +45,14 @@ func Lock(dir string) (release func(), err error) {
 	}
 	// The file is never removed: another process could be about to lock it.
 	if err := f.Truncate(0); err != nil {
-		f.Close()
+		_ = f.Close() // err says why
 		return nil, err
 	}
 	if _, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0); err != nil {
-		f.Close()
+		_ = f.Close() // err says why
 		return nil, err
 	}
-	return func() { f.Close() }, nil
+	return func() { _ = f.Close() }, nil // it ends the lock, whatever it returns
 }
 
 func flock(f *os.File) error {

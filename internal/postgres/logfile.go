@@ -52,7 +52,7 @@ func (l logFile) tail() string {
 	if err != nil {
 		return ""
 	}
-	defer f.Close()
+	defer f.Close() //nolint:errcheck // it is only read
 	info, err := f.Stat()
 	if err != nil {
 		return ""

@@ -117,9 +117,9 @@ func place(ctx context.Context, log *slog.Logger, dir string, as account) (strin
 
 // makeOpenDir makes a directory of root's that others may pass through.
 func makeOpenDir(dir string) error {
-	err := os.Mkdir(dir, 0o711)
+	err := os.Mkdir(dir, 0o711) //nolint:gosec // others may pass through, not list
 	if err == nil {
-		return os.Chmod(dir, 0o711) // whatever the umask
+		return os.Chmod(dir, 0o711) //nolint:gosec // the same, whatever the umask
 	}
 	if !errors.Is(err, os.ErrExist) {
 		return err
@@ -165,7 +165,7 @@ func makePrivateDir(path string, as account) error {
 	if err := checkOwner(path, as.uid); err != nil {
 		return err
 	}
-	return os.Chmod(path, 0o700)
+	return os.Chmod(path, 0o700) //nolint:gosec // a directory, closed to others
 }
 
 // checkOwner tells why path is not a directory of the user's.

@@ -198,7 +198,7 @@ func spawn(ctx context.Context, c Config, bin, dir, cluster string, a access, as
 	if err != nil {
 		return nil, err
 	}
-	defer logs.file.Close()
+	defer logs.file.Close() //nolint:errcheck // the postmaster has its own descriptor
 	args := []string{"-D", cluster, "-k", a.socketDir, "-p", port}
 	settings := map[string]string{"listen_addresses": "", "unix_socket_permissions": "0700"}
 	maps.Copy(settings, c.Settings)
