@@ -48,11 +48,11 @@ func (c *Caller) Has(p Permission) bool {
 }
 
 // Need returns a permission_denied error unless c holds the permission.
-func (c *Caller) Need(p Permission, toDo string) error {
+func (c *Caller) Need(p Permission, action string) error {
 	if c.Has(p) {
 		return nil
 	}
-	e := artifact.Denied(fmt.Sprintf("%s takes the permission %s", toDo, p))
+	e := artifact.Denied(fmt.Sprintf("%s takes the permission %s", action, p))
 	e.Details = map[string]any{"needs": p}
 	return e
 }

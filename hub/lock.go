@@ -1,0 +1,264 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/scidex-ai/substrate/artifact"
+)
+
+// A stored answer is what an idempotency key gave before.
+type storedAnswer struct {
+	requestHash artifact.Hash
+	response    []byte
+	seq         artifact.Seq
+	at          time.Time
+}
+
+const headColumns = `
+	a.type, a.id, a.scope, a.revision, a.content_hash, a.schema_version, a.title, a.state, a.is_latest, a.superseded_by,
+	a.quality_score, a.created_at, a.created_by, a.updated_at, a.updated_by, a.row_hash`
+
+// Rows are locked in ref order: LockRows runs above the sort.
+const (
+	lockWriteQuery = `
+		SELECT` + headColumns + `
+		FROM artifact a JOIN unnest($1::text[], $2::text[]) AS k (type, id) ON a.type = k.type AND a.id = k.id
+		ORDER BY a.type, a.id
+		FOR NO KEY UPDATE OF a`
+	lockShareQuery = `
+		SELECT` + headColumns + `
+		FROM artifact a JOIN unnest($1::text[], $2::text[]) AS k (type, id) ON a.type = k.type AND a.id = k.id
+		ORDER BY a.type, a.id
+		FOR KEY SHARE OF a`
+	contentQuery = `
+		SELECT a.type, a.id, r.content
+		FROM artifact a JOIN unnest($1::text[], $2::text[]) AS k (type, id) ON a.type = k.type AND a.id = k.id
+		JOIN artifact_revision r ON r.type = a.type AND r.id = a.id AND r.revision = a.revision`
+	basesQuery = `
+		SELECT k.type, k.id, k.hash
+		FROM unnest($1::text[], $2::text[], $3::bytea[]) AS k (type, id, hash)
+		WHERE EXISTS (SELECT 1 FROM artifact_revision r WHERE r.type = k.type AND r.id = k.id AND r.content_hash = k.hash)`
+	linksQuery = `
+		SELECT l.from_type, l.from_id, l.predicate, l.to_type, l.to_id, l.id
+		FROM link l JOIN unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[]) AS k (from_type, from_id, predicate, to_type, to_id)
+			ON l.from_type = k.from_type AND l.from_id = k.from_id AND l.predicate = k.predicate
+			AND l.to_type = k.to_type AND l.to_id = k.to_id
+		WHERE l.created_by = $6`
+	signalsQuery = `
+		SELECT k.type, k.artifact, k.kind, k.dimension, k.voter, s.id, s.value::text, s.weight::text, s.reason
+		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[]) AS k (type, artifact, kind, dimension, voter)
+		CROSS JOIN LATERAL (
+			SELECT s.id, s.value, s.weight, s.reason
+			FROM signal s
+			WHERE s.type = k.type AND s.artifact = k.artifact AND s.kind = k.kind AND s.dimension = k.dimension AND s.voter = k.voter
+			ORDER BY s.id DESC LIMIT 1) s`
+	sumsQuery = `
+		SELECT g.type, g.artifact, g.kind, g.dimension, g.n, g.voters, g.sum::text, g.sum_sq::text
+		FROM signal_aggregate g JOIN unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS k (type, artifact, kind, dimension)
+			ON g.type = k.type AND g.artifact = k.artifact AND g.kind = k.kind AND g.dimension = k.dimension`
+	registryQuery = `
+		SELECT artifact_type, schema_version FROM schema_registry
+		WHERE is_current AND artifact_type = ANY ($1)`
+	scopesQuery      = `SELECT id FROM scope WHERE id = ANY ($1)`
+	keyLockQuery     = `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`
+	keyQuery         = `SELECT request_hash, response, seq, created_at FROM idempotency WHERE actor = $1 AND key = $2 AND created_at > $3`
+	keyExpiredDelete = `DELETE FROM idempotency WHERE actor = $1 AND key = $2 AND created_at <= $3`
+)
+
+// read begins the transaction, locks and reads what n names, in one message.
+func (s *state) read(ctx context.Context, conn *pgxpool.Conn, n *needs, key *uuid.UUID) (stored *storedAnswer, err error) {
+	b := new(pgx.Batch)
+	b.Queue("BEGIN")
+	if key != nil {
+		expired := s.caller.Now.Add(-idempotencyTTL)
+		b.Queue(keyLockQuery, s.caller.Actor.ID+"\n"+key.String())
+		b.Queue(keyExpiredDelete, s.caller.Actor.ID, *key, expired)
+		b.Queue(keyQuery, s.caller.Actor.ID, *key, expired).Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				var hash []byte
+				var response string
+				stored = new(storedAnswer)
+				if err := rows.Scan(&hash, &response, &stored.seq, &stored.at); err != nil {
+					return err
+				}
+				copy(stored.requestHash[:], hash)
+				stored.response = []byte(response)
+			}
+			return rows.Err()
+		})
+	}
+	s.queueHeads(b, n)
+	s.queueLinks(b, n)
+	s.queueSignals(b, n)
+	if len(n.types) > 0 {
+		b.Queue(registryQuery, keysOf(n.types)).Query(func(rows pgx.Rows) error {
+			var typ string
+			var version int
+			_, err := pgx.ForEachRow(rows, []any{&typ, &version}, func() error {
+				s.versions[typ] = version
+				return nil
+			})
+			return err
+		})
+	}
+	if len(n.scopes) > 0 {
+		b.Queue(scopesQuery, keysOf(n.scopes)).Query(func(rows pgx.Rows) error {
+			var id string
+			_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
+				s.known[id] = slices.Contains(s.scopes, id)
+				return nil
+			})
+			return err
+		})
+	}
+	if err := conn.SendBatch(ctx, b).Close(); err != nil {
+		return nil, fmt.Errorf("lock and read: %w", err)
+	}
+	return stored, nil
+}
+
+func keysOf(m map[string]bool) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	return out
+}
+
+func splitRefs(m map[artifact.Ref]bool, with func(bool) bool) (types, ids []string) {
+	for ref, v := range m {
+		if with(v) {
+			types, ids = append(types, ref.Type), append(ids, ref.ID)
+		}
+	}
+	return types, ids
+}
+
+func all(bool) bool { return true }
+
+func (s *state) queueHeads(b *pgx.Batch, n *needs) {
+	if types, ids := splitRefs(n.write, all); len(ids) > 0 {
+		b.Queue(lockWriteQuery, types, ids).Query(s.scanHeads)
+	}
+	if types, ids := splitRefs(n.share, all); len(ids) > 0 {
+		b.Queue(lockShareQuery, types, ids).Query(s.scanHeads)
+	}
+	if types, ids := splitRefs(n.write, func(content bool) bool { return content }); len(ids) > 0 {
+		b.Queue(contentQuery, types, ids).Query(func(rows pgx.Rows) error {
+			var ref artifact.Ref
+			var content string
+			_, err := pgx.ForEachRow(rows, []any{&ref.Type, &ref.ID, &content}, func() error {
+				if h, ok := s.heads[ref]; ok {
+					h.content = []byte(content)
+				}
+				return nil
+			})
+			return err
+		})
+	}
+	if len(n.bases) > 0 {
+		var types, ids []string
+		var hashes [][]byte
+		for ref := range n.bases {
+			types, ids, hashes = append(types, ref.Type), append(ids, ref.ID), append(hashes, ref.Hash[:])
+		}
+		b.Queue(basesQuery, types, ids, hashes).Query(func(rows pgx.Rows) error {
+			var ref artifact.Ref
+			var hash []byte
+			_, err := pgx.ForEachRow(rows, []any{&ref.Type, &ref.ID, &hash}, func() error {
+				copy(ref.Hash[:], hash)
+				s.bases[ref] = true
+				return nil
+			})
+			return err
+		})
+	}
+}
+
+// scanHeads takes in heads. One that the caller may not see is as if absent.
+func (s *state) scanHeads(rows pgx.Rows) error {
+	for rows.Next() {
+		h := new(head)
+		var contentHash, rowHash []byte
+		if err := rows.Scan(&h.Type, &h.ID, &h.Scope, &h.Revision, &contentHash, &h.SchemaVersion, &h.Title, &h.State, &h.IsLatest, &h.SupersededBy,
+			&h.QualityScore, &h.CreatedAt, &h.CreatedBy, &h.UpdatedAt, &h.UpdatedBy, &rowHash); err != nil {
+			return err
+		}
+		if !slices.Contains(s.scopes, h.Scope) {
+			continue
+		}
+		copy(h.ContentHash[:], contentHash)
+		copy(h.prev[:], rowHash)
+		h.hash = h.prev
+		h.CreatedAt, h.UpdatedAt = h.CreatedAt.UTC(), h.UpdatedAt.UTC()
+		s.heads[artifact.Ref{Type: h.Type, ID: h.ID}] = h
+	}
+	return rows.Err()
+}
+
+func (s *state) queueLinks(b *pgx.Batch, n *needs) {
+	if len(n.links) == 0 {
+		return
+	}
+	var fromTypes, fromIDs, predicates, toTypes, toIDs []string
+	for k := range n.links {
+		fromTypes, fromIDs, predicates = append(fromTypes, k.from.Type), append(fromIDs, k.from.ID), append(predicates, k.predicate)
+		toTypes, toIDs = append(toTypes, k.to.Type), append(toIDs, k.to.ID)
+	}
+	b.Queue(linksQuery, fromTypes, fromIDs, predicates, toTypes, toIDs, s.caller.Actor.ID).Query(func(rows pgx.Rows) error {
+		var k triple
+		var id string
+		_, err := pgx.ForEachRow(rows, []any{&k.from.Type, &k.from.ID, &k.predicate, &k.to.Type, &k.to.ID, &id}, func() error {
+			s.links[k] = id
+			return nil
+		})
+		return err
+	})
+}
+
+func (s *state) queueSignals(b *pgx.Batch, n *needs) {
+	if len(n.signals) == 0 {
+		return
+	}
+	var types, ids, kinds, dimensions, voters []string
+	for k := range n.signals {
+		types, ids, kinds = append(types, k.ref.Type), append(ids, k.ref.ID), append(kinds, k.kind)
+		dimensions, voters = append(dimensions, k.dimension), append(voters, k.voter)
+	}
+	b.Queue(signalsQuery, types, ids, kinds, dimensions, voters).Query(func(rows pgx.Rows) error {
+		var k signalKey
+		var id, value, weight, reason string
+		_, err := pgx.ForEachRow(rows, []any{&k.ref.Type, &k.ref.ID, &k.kind, &k.dimension, &k.voter, &id, &value, &weight, &reason}, func() error {
+			v, err := artifact.ParseDecimal(value)
+			if err != nil {
+				return err
+			}
+			w, err := artifact.ParseDecimal(weight)
+			s.signals[k] = &lastSignal{id: id, value: v, weight: w, reason: reason}
+			return err
+		})
+		return err
+	})
+	b.Queue(sumsQuery, types, ids, kinds, dimensions).Query(func(rows pgx.Rows) error {
+		var k signalKey
+		var count, voters int64
+		var sum, sumSq string
+		_, err := pgx.ForEachRow(rows, []any{&k.ref.Type, &k.ref.ID, &k.kind, &k.dimension, &count, &voters, &sum, &sumSq}, func() error {
+			g := &signalSum{key: k, n: count, voters: voters}
+			var err1, err2 error
+			g.sum, err1 = artifact.ParseSum(sum)
+			g.sumSq, err2 = artifact.ParseSum(sumSq)
+			s.sums[k] = g
+			return errors.Join(err1, err2)
+		})
+		return err
+	})
+}
