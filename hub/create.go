@@ -129,7 +129,9 @@ func orCommons(scope string) string {
 }
 
 func (o *createOp) needs(n *needs) {
-	n.write[o.ref.Current()] = true
+	if _, ok := n.write[o.ref.Current()]; !ok {
+		n.write[o.ref.Current()] = false
+	}
 	n.scopes[o.scope] = true
 	n.types[o.schema.Type] = true
 	n.versions[o.schema.Type] = o.schema.SchemaVersion
@@ -146,6 +148,9 @@ func (o *createOp) decide(s *state) error {
 		})
 	}
 	if current, ok := s.heads[o.ref.Current()]; ok {
+		if current.content == nil {
+			return errNeedsContent
+		}
 		return conflict(current, artifact.ReasonExists, "an artifact with this id exists", artifact.Hash{})
 	}
 	now, by := s.caller.Now, s.caller.Actor.ID

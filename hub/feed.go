@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/replicate"
@@ -99,8 +100,15 @@ func (f *feedReader) Next(ctx context.Context) (replicate.Page, error) {
 	}
 }
 
+// readTimeout bounds one read of the log by a laggard.
+const readTimeout = time.Minute
+
 // lag reads entries that the ring does not hold.
 func (f *feedReader) lag(ctx context.Context) ([]entry, error) {
+	// Next's caller gives up waiting to send a beat; a read that takes longer
+	// than that must still come to its end, or the laggard would never move.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
+	defer cancel()
 	rows, err := readLog(ctx, f.hub.db, f.at.seq, replicate.MaxPageRows)
 	if err != nil {
 		return nil, err

@@ -236,11 +236,7 @@ func sameRows(t *testing.T, who string, got, want []string) {
 
 func (f *fixture) head(t *testing.T) artifact.Seq {
 	t.Helper()
-	head, err := f.Head(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return head
+	return artifact.Seq(f.count(t, "SELECT coalesce(max(seq), 0) FROM feed.change"))
 }
 
 // checkDense checks that the log has all seqs up to its head, once.

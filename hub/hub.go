@@ -82,6 +82,9 @@ func OpenPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 		"statement_timeout":                   "60s",
 		"idle_in_transaction_session_timeout": "3s", // less than lock_timeout: who waits for a stuck holder outlasts it
 		"default_transaction_isolation":       "read committed",
+		// Every query here is written for one plan; planning it anew for each
+		// call costs more than most of them run.
+		"plan_cache_mode": "force_generic_plan",
 	} {
 		if _, set := c.ConnConfig.RuntimeParams[name]; !set {
 			c.ConnConfig.RuntimeParams[name] = value

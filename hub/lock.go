@@ -33,6 +33,11 @@ const (
 		FROM artifact a JOIN unnest($1::text[], $2::text[]) AS k (type, id) ON a.type = k.type AND a.id = k.id
 		ORDER BY a.type, a.id
 		FOR NO KEY UPDATE OF a`
+	lockOneQuery = `
+		SELECT` + headColumns + `
+		FROM artifact a
+		WHERE a.type = $1 AND a.id = $2
+		FOR NO KEY UPDATE OF a`
 	lockShareQuery = `
 		SELECT` + headColumns + `
 		FROM artifact a JOIN unnest($1::text[], $2::text[]) AS k (type, id) ON a.type = k.type AND a.id = k.id
@@ -145,13 +150,17 @@ func splitRefs(m map[artifact.Ref]bool, with func(bool) bool) (types, ids []stri
 func all(bool) bool { return true }
 
 func (s *state) queueHeads(b *pgx.Batch, n *needs) {
-	if types, ids := splitRefs(n.write, all); len(ids) > 0 {
+	switch types, ids := splitRefs(n.write, all); len(ids) {
+	case 0:
+	case 1:
+		b.Queue(lockOneQuery, types[0], ids[0]).Query(s.scanHeads)
+	default:
 		b.Queue(lockWriteQuery, types, ids).Query(s.scanHeads)
 	}
 	if types, ids := splitRefs(n.share, all); len(ids) > 0 {
 		b.Queue(lockShareQuery, types, ids).Query(s.scanHeads)
 	}
-	if types, ids := splitRefs(n.write, func(content bool) bool { return content }); len(ids) > 0 {
+	if types, ids := splitRefs(n.write, func(content bool) bool { return content || n.conflict }); len(ids) > 0 {
 		b.Queue(contentQuery, types, ids).Query(func(rows pgx.Rows) error {
 			var ref artifact.Ref
 			var content string

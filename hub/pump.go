@@ -105,7 +105,9 @@ func (p *pump) start(ctx context.Context) (chainCursor, error) {
 	return at, nil
 }
 
-// drain reads to the end of the log. When it fails, at is where the ring ends.
+// drain reads to the end of the log, or to the last commit that is known when it
+// gets there: another wakes the pump again. When it fails, at is where the ring
+// ends.
 func (p *pump) drain(ctx context.Context, at *chainCursor) error {
 	for {
 		rows, err := readLog(ctx, p.db, at.seq, pumpRead)
@@ -137,6 +139,9 @@ func (p *pump) drain(ctx context.Context, at *chainCursor) error {
 			if err := noteCheckpoint(ctx, p.db, c); err != nil && ctx.Err() == nil {
 				p.log.WarnContext(ctx, "a checkpoint of the log could not be noted", "seq", c.seq, "err", err)
 			}
+		}
+		if len(rows) < pumpRead && at.seq >= p.head() {
+			return nil
 		}
 	}
 }

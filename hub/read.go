@@ -29,7 +29,7 @@ const (
 		WHERE a.type = $1 AND a.id = $2 AND a.scope = ANY ($3) AND r.content_hash = $5
 		ORDER BY r.revision DESC LIMIT 1`
 	listQuery = `
-		SELECT` + artifactColumns + `, CASE WHEN $3 THEN r.content ELSE '' END, (` + headQuery + `)
+		SELECT` + artifactColumns + `, CASE WHEN $2 THEN r.content ELSE '' END, (` + headQuery + `)
 		FROM artifact a JOIN artifact_revision r ON r.type = a.type AND r.id = a.id AND r.revision = a.revision
 		WHERE a.scope = ANY ($1) AND a.is_latest`
 )
@@ -89,7 +89,7 @@ func (h *Hub) list(ctx context.Context, in verb.ListRequest) (out verb.ListRespo
 	if in.Type != "" && h.schemas.get(in.Type) == nil {
 		return out, artifact.Invalid(artifact.UnknownType(in.Type, h.schemas.types(), "/type"))
 	}
-	query, args := listQuery, []any{c.VisibleScopes(), limit + 1, in.IncludeContent}
+	query, args := listQuery, []any{c.VisibleScopes(), in.IncludeContent}
 	arg := func(v any) string {
 		args = append(args, v)
 		return "$" + strconv.Itoa(len(args))
@@ -105,7 +105,8 @@ func (h *Hub) list(ctx context.Context, in verb.ListRequest) (out verb.ListRespo
 		at := arg(after.At.UTC())
 		query += ` AND a.created_at <= ` + at + ` AND (a.created_at < ` + at + ` OR (a.type, a.id) > (` + arg(after.Type) + `, ` + arg(after.ID) + `))`
 	}
-	query += ` ORDER BY a.created_at DESC, a.type, a.id LIMIT $2`
+	// The limit is our own number, and in the text so that the plan knows it.
+	query += ` ORDER BY a.created_at DESC, a.type, a.id LIMIT ` + strconv.Itoa(limit+1)
 	rows, err := h.db.Query(ctx, query, args...)
 	if err != nil {
 		return out, callerError(fmt.Errorf("list artifacts: %w", err))

@@ -2,7 +2,6 @@ package hub
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"strconv"
 	"time"
@@ -38,22 +37,20 @@ func (h *Hub) Handler(metrics http.Handler, done <-chan struct{}) http.Handler {
 	}))
 	mux.Handle("GET /feed/digest", h.authenticated(verifier, h.serveDigest))
 	openAPI := registry.OpenAPI(h.config.Version)
-	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) { serveJSON(w, http.StatusOK, openAPI) })
+	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) { verb.WriteJSON(w, http.StatusOK, openAPI) })
 	mux.HandleFunc("GET /.well-known/jwks.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Cache-Control", "public, max-age=60")
-		serveJSON(w, http.StatusOK, h.JWKS())
+		verb.WriteJSON(w, http.StatusOK, h.JWKS())
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		serveJSON(w, http.StatusOK, map[string]any{"status": "ok"})
+		verb.WriteJSON(w, http.StatusOK, map[string]any{"status": "ok"})
 	})
 	mux.HandleFunc("GET /readyz", h.serveReady)
 	if metrics != nil {
 		mux.Handle("GET /metrics", metrics)
 	}
 	mux.HandleFunc("GET /{$}", h.serveRoot)
-	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
-		verb.WriteError(req.Context(), w, h.log, &artifact.Error{Code: artifact.CodeNotFound, Reason: "unknown_path", Message: "nothing is served here"})
-	})
+	mux.HandleFunc("/", verb.NotServed(h.log))
 	return mux
 }
 
@@ -102,7 +99,7 @@ func (h *Hub) serveDigest(w http.ResponseWriter, req *http.Request) {
 		verb.WriteError(req.Context(), w, h.log, callerError(err))
 		return
 	}
-	serveJSON(w, http.StatusOK, d)
+	verb.WriteJSON(w, http.StatusOK, d)
 }
 
 // serveReady says whether the hub can write now, and why not.
@@ -111,17 +108,17 @@ func (h *Hub) serveReady(w http.ResponseWriter, req *http.Request) {
 	defer cancel()
 	head, err := h.Head(ctx)
 	if err != nil {
-		serveJSON(w, http.StatusServiceUnavailable, map[string]any{"status": "unavailable", "reason": "the database does not answer"})
+		verb.WriteJSON(w, http.StatusServiceUnavailable, map[string]any{"status": "unavailable", "reason": "the database does not answer"})
 		return
 	}
 	left, err := h.partitionsLeft(ctx)
 	if err != nil || left < h.config.PartitionRows {
-		serveJSON(w, http.StatusServiceUnavailable, map[string]any{
+		verb.WriteJSON(w, http.StatusServiceUnavailable, map[string]any{
 			"status": "unavailable", "reason": "the log's partitions run out", "seqs_left": left,
 		})
 		return
 	}
-	serveJSON(w, http.StatusOK, map[string]any{"status": "ready", "head": head, "epoch": h.id.epoch, "hub_id": h.id.hubID})
+	verb.WriteJSON(w, http.StatusOK, map[string]any{"status": "ready", "head": head, "epoch": h.id.epoch, "hub_id": h.id.hubID})
 }
 
 func (h *Hub) serveRoot(w http.ResponseWriter, _ *http.Request) {
@@ -132,11 +129,5 @@ func (h *Hub) serveRoot(w http.ResponseWriter, _ *http.Request) {
 	if h.config.NodeURL != "" {
 		about["node"] = h.config.NodeURL
 	}
-	serveJSON(w, http.StatusOK, about)
-}
-
-func serveJSON(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json; charset=utf-8")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // the client may be gone; nobody is left to tell
+	verb.WriteJSON(w, http.StatusOK, about)
 }

@@ -12,6 +12,7 @@ import (
 // needs is what a transaction locks and reads before it decides.
 type needs struct {
 	write    map[artifact.Ref]bool // heads to change; true: with their content
+	conflict bool                  // something exists that was to be made: read all contents, to tell it
 	share    map[artifact.Ref]bool // heads that must stay, such as links' targets
 	bases    map[artifact.Ref]bool // pinned versions that must have been
 	links    map[triple]bool
@@ -118,6 +119,9 @@ type signalSum struct {
 	sum, sumSq artifact.Decimal
 	queued     bool
 }
+
+// errNeedsContent means that a conflict is to be told whose content was not read.
+var errNeedsContent = errors.New("the current content is needed")
 
 // errStaleSchemas means that a type changed since the ops were checked.
 var errStaleSchemas = errors.New("schemas changed")

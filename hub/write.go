@@ -90,6 +90,10 @@ func (h *Hub) write(ctx context.Context, c *verb.Caller, w *writeRequest, respon
 			}
 			continue
 		}
+		if errors.Is(err, errNeedsContent) {
+			n.conflict = true
+			continue
+		}
 		if errors.Is(err, errStaleSchemas) {
 			if err := h.schemas.load(ctx, h.db); err != nil {
 				return nil, err
@@ -145,7 +149,7 @@ func (h *Hub) try(ctx context.Context, c *verb.Caller, w *writeRequest, n *needs
 	done := &written{errs: make([]error, len(w.ops))}
 	for i, o := range w.ops {
 		if err := o.decide(s); err != nil {
-			if !w.partial {
+			if !w.partial || errors.Is(err, errNeedsContent) || errors.Is(err, errStaleSchemas) {
 				return nil, &opError{i, err}
 			}
 			done.errs[i] = err
@@ -243,8 +247,11 @@ const (
 
 // retryReason returns why a failed try is worth another, or "".
 func retryReason(err error) string {
-	if errors.Is(err, errStaleSchemas) {
+	switch {
+	case errors.Is(err, errStaleSchemas):
 		return "schema_changed"
+	case errors.Is(err, errNeedsContent):
+		return "conflict"
 	}
 	if _, ok := errors.AsType[*logFullError](err); ok {
 		return "log_full"

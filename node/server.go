@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"slices"
 	"time"
@@ -47,23 +46,21 @@ func (n *Node) Server(metrics http.Handler) *Server {
 	mux.Handle("/graphql", n.authenticated(gql))
 	mux.Handle(verb.PathPrefix, (&verb.Server{Registry: registry, Verifier: n.verifier, Log: n.log}).Handler())
 	openAPI := registry.OpenAPI(n.config.Version)
-	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) { serveJSON(w, http.StatusOK, openAPI) })
+	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) { verb.WriteJSON(w, http.StatusOK, openAPI) })
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		serveJSON(w, http.StatusOK, map[string]any{"status": "ok"})
+		verb.WriteJSON(w, http.StatusOK, map[string]any{"status": "ok"})
 	})
 	mux.HandleFunc("GET /readyz", n.serveReady)
 	if metrics != nil {
 		mux.Handle("GET /metrics", metrics)
 	}
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		serveJSON(w, http.StatusOK, map[string]any{
+		verb.WriteJSON(w, http.StatusOK, map[string]any{
 			"name": "SciDEX node", "version": n.config.Version, "graphql": "/graphql", "verbs": verb.PathPrefix,
 			"openapi": "/openapi.json", "health": []string{"/healthz", "/readyz", "/metrics"},
 		})
 	})
-	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
-		verb.WriteError(req.Context(), w, n.log, &artifact.Error{Code: artifact.CodeNotFound, Reason: "unknown_path", Message: "nothing is served here"})
-	})
+	mux.HandleFunc("/", verb.NotServed(n.log))
 	return &Server{Handler: mux, graphql: gql}
 }
 
@@ -170,11 +167,5 @@ func (n *Node) serveReady(w http.ResponseWriter, _ *http.Request) {
 	if f.fatal != nil {
 		about["reason"] = f.fatal.Error()
 	}
-	serveJSON(w, code, about)
-}
-
-func serveJSON(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json; charset=utf-8")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // the client may be gone; nobody is left to tell
+	verb.WriteJSON(w, code, about)
 }

@@ -68,7 +68,7 @@ func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	w.Header().Set("X-Request-Id", caller.RequestID)
-	writeJSON(w, http.StatusOK, out)
+	WriteJSON(w, http.StatusOK, out)
 }
 
 func bodyError(err error, limit int64) error {
@@ -125,7 +125,7 @@ func WriteError(ctx context.Context, w http.ResponseWriter, log *slog.Logger, er
 	if e.RetryAfterMS > 0 {
 		w.Header().Set("Retry-After", strconv.FormatInt((e.RetryAfterMS+999)/1000, 10))
 	}
-	writeJSON(w, status, &e)
+	WriteJSON(w, status, &e)
 }
 
 // statuses gives the HTTP status of a code; a reason listed in reasonStatuses
@@ -161,7 +161,18 @@ func Status(e *artifact.Error) int {
 	return cmp.Or(reasonStatuses[e.Reason], statuses[e.Code], http.StatusInternalServerError)
 }
 
-func writeJSON(w http.ResponseWriter, status int, v any) {
+// NotServed answers requests for paths that a server does not have.
+func NotServed(log *slog.Logger) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		id := requestID(req.Header)
+		w.Header().Set("X-Request-Id", id)
+		ctx := context.WithValue(req.Context(), requestIDKey{}, id)
+		WriteError(ctx, w, log, &artifact.Error{Code: artifact.CodeNotFound, Reason: "unknown_path", Message: "nothing is served here"})
+	}
+}
+
+// WriteJSON answers with v as JSON.
+func WriteJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	var b strings.Builder

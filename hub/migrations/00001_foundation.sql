@@ -56,7 +56,7 @@ CREATE UNIQUE INDEX schema_registry_current ON schema_registry (artifact_type) W
 CREATE TABLE artifact (
     type           text COLLATE "C" NOT NULL,
     id             text COLLATE "C" NOT NULL,
-    scope          text COLLATE "C" NOT NULL REFERENCES scope,
+    scope          text COLLATE "C" NOT NULL,      -- no foreign key: its check would lock one row of scope in every commit
     revision       integer NOT NULL CHECK (revision > 0),
     content_hash   bytea NOT NULL CHECK (octet_length(content_hash) = 32),
     schema_version integer NOT NULL,
