@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/internal/pgtest"
 	"github.com/scidex-ai/substrate/node"
 	"github.com/scidex-ai/substrate/replicate"
 	"github.com/scidex-ai/substrate/verb"
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) {
 	if path := os.Getenv("NODE_TEST_APPLY_FOREVER"); path != "" {
 		applyForever(path)
 	}
-	os.Exit(m.Run())
+	os.Exit(pgtest.Main(m))
 }
 
 func get(tb testing.TB, s *node.Store, ref string) (artifact.Artifact, error) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/99designs/gqlgen/graphql"
 	"github.com/google/uuid"
+	"github.com/gorilla/websocket"
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/graph"
@@ -85,7 +86,7 @@ func forward[In, Out any](r *verb.Registry, v verb.Verb[In, Out], hub verb.Invok
 // one and bring it in connection_init.
 func (n *Node) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if req.Method == http.MethodOptions || req.Header.Get("Upgrade") != "" && req.Header.Get("Authorization") == "" {
+		if req.Method == http.MethodOptions || websocket.IsWebSocketUpgrade(req) && req.Header.Get("Authorization") == "" {
 			next.ServeHTTP(w, req)
 			return
 		}
@@ -114,7 +115,9 @@ func (n *Node) initSocket(ctx context.Context, _ *http.Request, payload map[stri
 	}
 	if token == "" {
 		if c, err := verb.CallerFrom(ctx); err == nil {
-			return ctx, c.Expires, nil
+			own := *c
+			own.RequestID = "" // that of the upgrade; each operation gets its own
+			return verb.WithCaller(ctx, &own), c.Expires, nil
 		}
 	}
 	c, err := n.verifier.Verify(ctx, token)
@@ -124,13 +127,13 @@ func (n *Node) initSocket(ctx context.Context, _ *http.Request, payload map[stri
 	if err != nil {
 		return ctx, time.Time{}, err
 	}
-	c.RequestID, c.Now = uuid.NewString(), artifact.Now()
+	c.RequestID = "" // each operation gets one of its own
 	return verb.WithCaller(ctx, c), c.Expires, nil
 }
 
 // withRequestID gives each operation of a socket a request id of its own.
 func withRequestID(ctx context.Context, next graphql.OperationHandler) graphql.ResponseHandler {
-	if c, err := verb.CallerFrom(ctx); err == nil {
+	if c, err := verb.CallerFrom(ctx); err == nil && c.RequestID == "" {
 		own := *c
 		own.RequestID, own.Now = uuid.NewString(), artifact.Now()
 		ctx = verb.WithCaller(ctx, &own)
