@@ -26,6 +26,7 @@ demo: build ## run the product: database, hub, node and a sample, in one process
 .PHONY: build
 build: ## build bin/scidex
 	@scripts/need.sh cc
+	@[ -x $(BIN) ] || echo "building $(BIN); the first time it compiles SQLite, which takes a minute or more"
 	$(GO) build -tags $(TAGS) -o $(BIN) ./cmd/scidex
 
 .PHONY: test

@@ -15,7 +15,7 @@ const MaxTitleLength = 512
 // verified token.
 type Actor struct {
 	ID   string `json:"id"`
-	Kind string `json:"kind"` // human, ai_local, ai_external or ai_swarm
+	Kind string `json:"kind,omitempty"` // human, ai_local, ai_external or ai_swarm
 }
 
 // A DelegationStep is one hand-over in the chain that led to a request.

@@ -40,6 +40,7 @@ const (
 	ReasonCursorExpired       = "cursor_expired"
 	ReasonCursorAhead         = "cursor_ahead"
 	ReasonCursorDiverged      = "cursor_diverged"
+	ReasonCursorForeign       = "cursor_foreign"
 	ReasonOutcomeUnknown      = "outcome_unknown"
 	ReasonBatchAborted        = "batch_aborted"
 )

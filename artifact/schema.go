@@ -295,7 +295,7 @@ func (s *Schema) CheckLink(predicate, toType, at string) *Problem {
 		slices.Sort(known)
 		return &Problem{
 			Path: at + "/predicate", Constraint: "predicate", Value: Received(predicate), Suggestion: suggest(predicate, known),
-			Message: "links of a " + s.Type + " are: " + strings.Join(known, ", "),
+			Message: oneOf("a link of a "+s.Type, known),
 		}
 	}
 	if len(rule.ToTypes) > 0 && !slices.Contains(rule.ToTypes, toType) {
@@ -319,22 +319,41 @@ func (s *Schema) CheckSignal(kind, dimension string, value float64, at string) (
 		slices.Sort(known)
 		return []Problem{{
 			Path: at + "/kind", Constraint: "signal_kind", Value: Received(kind), Suggestion: suggest(kind, known),
-			Message: "signals on a " + s.Type + " are: " + strings.Join(known, ", "),
+			Message: oneOf("a signal on a "+s.Type, known),
 		}}
 	}
 	if (len(rule.Dimensions) > 0 || dimension != "") && !slices.Contains(rule.Dimensions, dimension) {
 		problems = append(problems, Problem{
 			Path: at + "/dimension", Constraint: "enum", Value: Received(dimension), Suggestion: suggest(dimension, rule.Dimensions),
-			Message: "dimensions of " + kind + " are: " + strings.Join(rule.Dimensions, ", "),
+			Message: oneOf("a dimension of "+kind, rule.Dimensions),
 		})
 	}
 	if len(rule.Values) > 0 && !slices.Contains(rule.Values, value) {
-		problems = append(problems, Problem{Path: at + "/value", Constraint: "enum", Message: fmt.Sprintf("values of %s are %v", kind, rule.Values)})
+		problems = append(problems, Problem{
+			Path: at + "/value", Constraint: "enum", Value: number(value), Message: kind + " takes one of the values " + strings.Trim(fmt.Sprint(rule.Values), "[]"),
+		})
 	}
 	if r := rule.ValueRange; len(r) == 2 && (value < r[0] || value > r[1]) {
-		problems = append(problems, Problem{Path: at + "/value", Constraint: "range", Message: fmt.Sprintf("values of %s lie from %v to %v", kind, r[0], r[1])})
+		problems = append(problems, Problem{Path: at + "/value", Constraint: "range", Value: number(value), Message: fmt.Sprintf("values of %s lie from %v to %v", kind, r[0], r[1])})
 	}
 	return problems
+}
+
+// oneOf says what something may be.
+func oneOf(what string, known []string) string {
+	if len(known) == 0 {
+		return "there is no such thing as " + what
+	}
+	return what + " is one of: " + strings.Join(known, ", ")
+}
+
+// number returns a value as a problem's value_received.
+func number(v float64) json.RawMessage {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return nil
+	}
+	return raw
 }
 
 // UnknownType returns the problem of a type that is not registered.

@@ -141,7 +141,11 @@ func ErrorPresenter(log *slog.Logger) graphql.ErrorPresenterFunc {
 			}
 			own = artifact.AsError(nil)
 		}
-		out := &gqlerror.Error{Message: own.Message, Path: shown.Path, Locations: shown.Locations, Extensions: map[string]any{
+		message := own.Message
+		if len(own.Problems) == 1 {
+			message = own.Problems[0].Message
+		}
+		out := &gqlerror.Error{Message: message, Path: shown.Path, Locations: shown.Locations, Extensions: map[string]any{
 			"code": string(own.Code), "requestId": requestID, "retryable": own.Retryable,
 		}}
 		if own.Reason != "" {
@@ -155,7 +159,8 @@ func ErrorPresenter(log *slog.Logger) graphql.ErrorPresenterFunc {
 }
 
 // ReplicaExtension adds extensions.replica to each response: where the copy
-// stands, so that a client sees how fresh its data is.
+// stands, so that a client sees how fresh its data is. It also gives each response
+// its budget of contents.
 type ReplicaExtension struct {
 	Freshness func() (seq artifact.Seq, lagMs int64, stale bool)
 }
@@ -170,7 +175,7 @@ func (ReplicaExtension) Validate(graphql.ExecutableSchema) error { return nil }
 
 // InterceptResponse implements graphql.ResponseInterceptor.
 func (e ReplicaExtension) InterceptResponse(ctx context.Context, next graphql.ResponseHandler) *graphql.Response {
-	resp := next(ctx)
+	resp := next(view.WithBudget(ctx))
 	if resp == nil || len(resp.Data) == 0 {
 		return resp
 	}

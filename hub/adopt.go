@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/replicate"
 )
 
 // Reasons to adopt a database.
@@ -19,7 +20,7 @@ const (
 // Adopt accepts a database that lives on another PostgreSQL cluster than its hub
 // last ran on, which [Open] refuses. After a restore it begins an epoch whose
 // seqs lie far beyond any that lost commits had, so that no follower mistakes
-// new changes for those. No hub may run on the database meanwhile.
+// new changes for those. It returns [ErrRunning] while a hub runs on the database.
 func Adopt(ctx context.Context, db *pgxpool.Pool, reason string) error {
 	if reason != AdoptRestore && reason != AdoptUpgrade {
 		return fmt.Errorf("adopt: the reason is %s or %s, not %q", AdoptRestore, AdoptUpgrade, reason)
@@ -28,6 +29,12 @@ func Adopt(ctx context.Context, db *pgxpool.Pool, reason string) error {
 		return err
 	}
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		var alone bool
+		if err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock($1)`, presenceLock).Scan(&alone); err != nil {
+			return err
+		} else if !alone {
+			return ErrRunning
+		}
 		const move = `UPDATE hub SET system_identifier = (SELECT system_identifier::text FROM pg_control_system())`
 		if tag, err := tx.Exec(ctx, move); err != nil {
 			return err
@@ -66,6 +73,6 @@ func beginEpoch(ctx context.Context, tx pgx.Tx, reason string) error {
 	const insert = `
 		INSERT INTO epoch (epoch, first_seq, last_seq, reason)
 		SELECT max(epoch) + 1, $1::bigint + $2, $1, $3 FROM epoch`
-	_, err = tx.Exec(ctx, insert, int64(head), int64(epochJump), reason)
+	_, err = tx.Exec(ctx, insert, int64(head), int64(replicate.EpochJump), reason)
 	return err
 }

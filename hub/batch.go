@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
+	"regexp"
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/verb"
@@ -30,8 +30,18 @@ func (h *Hub) batch(ctx context.Context, in verb.BatchRequest) (out verb.BatchRe
 	var place []int  // op → item
 	prepare := func() (ops []op, err error) {
 		errs, place = make([]error, len(in.Items)), nil
+		seen := make(map[string]bool)
 		for i := range in.Items {
 			o, err := h.itemOp(c, &in.Items[i], in.Import)
+			if alias := in.Items[i].RefAlias; err == nil && alias != "" {
+				if seen[alias] || !validAlias.MatchString(alias) {
+					err = artifact.Invalid(artifact.Problem{
+						Path: "/ref_alias", Constraint: "ref_alias", Value: artifact.Received(alias),
+						Message: "an alias is 1 to 64 letters, digits, - and _, and stands once in a batch",
+					})
+				}
+				seen[alias] = true
+			}
 			if err != nil {
 				if errs[i] = err; in.Atomic {
 					place = append(place, i)
@@ -54,11 +64,11 @@ func (h *Hub) batch(ctx context.Context, in verb.BatchRequest) (out verb.BatchRe
 		}
 		for i, err := range errs {
 			if err != nil {
-				r.Items[i].Error = artifact.AsError(err)
+				r.Items[i].Error = stamped(err, c)
 			}
 		}
 		for j, o := range w.ops {
-			r.Items[place[j]] = itemResult(o, done.errs[j], seq, r.ConsistencyToken)
+			r.Items[place[j]] = itemResult(c, o, done.errs[j], seq, r.ConsistencyToken)
 		}
 		return r
 	}
@@ -82,6 +92,8 @@ func (h *Hub) batch(ctx context.Context, in verb.BatchRequest) (out verb.BatchRe
 	}
 	return *r, nil
 }
+
+var validAlias = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 // mayBatch refuses callers who may not write what a batch writes.
 func mayBatch(c *verb.Caller, in *verb.BatchRequest) error {
@@ -133,9 +145,16 @@ func noItemOptions(o verb.WriteOptions) error {
 	return nil
 }
 
-func itemResult(o op, err error, seq artifact.Seq, token string) (r verb.BatchItemResult) {
+// stamped returns an item's error with the request's id.
+func stamped(err error, c *verb.Caller) *artifact.Error {
+	e := *artifact.AsError(err)
+	e.RequestID = c.RequestID
+	return &e
+}
+
+func itemResult(c *verb.Caller, o op, err error, seq artifact.Seq, token string) (r verb.BatchItemResult) {
 	if err != nil {
-		r.Error = artifact.AsError(err)
+		r.Error = stamped(err, c)
 		return r
 	}
 	switch a := o.answer(seq, token).(type) {
@@ -156,7 +175,7 @@ func abortedBatch(c *verb.Caller, in *verb.BatchRequest, failed int, err error) 
 	for i := range r.Items {
 		r.Items[i].Skipped = i != failed
 	}
-	r.Items[failed].Error = artifact.AsError(at(err, "/items/"+strconv.Itoa(failed)))
+	r.Items[failed].Error = stamped(err, c)
 	return r
 }
 

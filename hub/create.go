@@ -92,6 +92,11 @@ func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, alias, verbName 
 	if problems != nil {
 		return nil, artifact.Invalid(problems...)
 	}
+	if !imported { // an import brings artifacts as they are elsewhere
+		if err := schema.CheckTransition(schema.Initial(), state, c.Permissions); err != nil {
+			return nil, err
+		}
+	}
 	o.ref.Hash = artifact.ContentHash(in.Type, in.Title, state, content)
 	return o, nil
 }
@@ -157,7 +162,7 @@ func (o *createOp) decide(s *state) error {
 	h := &head{Head: replicate.Head{
 		ContentHash: o.ref.Hash, CreatedAt: now, CreatedBy: by, ID: o.ref.ID, IsLatest: true, Revision: 1,
 		SchemaVersion: o.schema.SchemaVersion, Scope: o.scope, State: o.state, Title: o.title, Type: o.ref.Type, UpdatedAt: now, UpdatedBy: by,
-	}, created: true, content: o.content}
+	}, created: true, content: o.content, updatedKind: s.caller.Actor.Kind}
 	s.heads[o.ref.Current()] = h
 	for i, l := range o.links {
 		if err := l.check(s); err != nil {
@@ -198,7 +203,7 @@ func (o *createOp) answer(seq artifact.Seq, token string) any {
 func conflict(current *head, reason, message string, base artifact.Hash) error {
 	c := &artifact.Conflict{Current: &artifact.ConflictVersion{
 		Ref: current.ref(), Revision: current.Head.Revision, Title: current.Title, State: current.State, Content: current.content,
-		ChangedBy: artifact.Actor{ID: current.UpdatedBy}, ChangedAt: current.UpdatedAt,
+		ChangedBy: artifact.Actor{ID: current.UpdatedBy, Kind: current.updatedKind}, ChangedAt: current.UpdatedAt,
 	}}
 	if !base.IsZero() {
 		c.YourBase = base.String()

@@ -34,6 +34,14 @@ func (h *Hub) Open(ctx context.Context, from replicate.Position, scopes []string
 	return &feedReader{hub: h, scopes: scopes, at: chainCursor{from.Seq, from.Chain}, head: last}, hello, nil
 }
 
+// foreignHub refuses a follower of another hub.
+func foreignHub() error {
+	return &artifact.Error{
+		Code: artifact.CodeVersionConflict, Reason: artifact.ReasonCursorForeign,
+		Message: "the replica was copied from another hub: give that hub's URL, or run scidex node rebuild to copy this one",
+	}
+}
+
 // checkPosition refuses a position that the log cannot be followed from without
 // loss, and fills in its chain.
 func (h *Hub) checkPosition(ctx context.Context, p *replicate.Position, floor, last artifact.Seq) error {
@@ -43,12 +51,14 @@ func (h *Hub) checkPosition(ctx context.Context, p *replicate.Position, floor, l
 		}}
 	}
 	switch {
+	case p.HubID != "" && p.HubID != h.id.hubID:
+		return foreignHub()
 	case p.Epoch != 0 && p.Epoch != h.id.epoch:
-		return refuse(artifact.CodeVersionConflict, artifact.ReasonCursorDiverged, "the hub was restored since: bootstrap again")
+		return refuse(artifact.CodeVersionConflict, artifact.ReasonCursorDiverged, "the hub was restored since: run scidex node rebuild")
 	case p.Seq > last:
 		return refuse(artifact.CodeVersionConflict, artifact.ReasonCursorAhead, "the cursor is ahead of the log: this is not the hub that it came from, or it lost commits")
 	case p.Seq < floor:
-		return refuse(artifact.CodeNotFound, artifact.ReasonCursorExpired, "the log was trimmed past the cursor: bootstrap again")
+		return refuse(artifact.CodeNotFound, artifact.ReasonCursorExpired, "the log was trimmed past the cursor: run scidex node rebuild")
 	case p.Seq == 0:
 		return nil
 	}
@@ -56,13 +66,13 @@ func (h *Hub) checkPosition(ctx context.Context, p *replicate.Position, floor, l
 	if !ok {
 		var err error
 		if chain, err = chainAt(ctx, h.db, p.Seq); errors.Is(err, errNoSuchSeq) {
-			return refuse(artifact.CodeNotFound, artifact.ReasonCursorExpired, "the cursor names changes that a restore of the hub lost: bootstrap again")
+			return refuse(artifact.CodeNotFound, artifact.ReasonCursorExpired, "the cursor names changes that a restore of the hub lost: run scidex node rebuild")
 		} else if err != nil {
 			return fmt.Errorf("check the cursor's chain: %w", err)
 		}
 	}
 	if !p.Chain.IsZero() && p.Chain != chain {
-		return refuse(artifact.CodeVersionConflict, artifact.ReasonCursorDiverged, "the log took another course before the cursor: bootstrap again")
+		return refuse(artifact.CodeVersionConflict, artifact.ReasonCursorDiverged, "the log took another course before the cursor: run scidex node rebuild")
 	}
 	p.Chain = chain
 	return nil

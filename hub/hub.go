@@ -138,6 +138,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.pump.run(ctx) })
 	g.Go(func() error { return h.keepPartitions(ctx) })
+	g.Go(func() error { return h.keepPresence(ctx) })
 	return g.Wait()
 }
 
@@ -166,6 +167,9 @@ func (h *Hub) Verifier() *verb.Verifier {
 
 // SigningKey returns the key that signs a hub's tokens, from its database.
 func SigningKey(ctx context.Context, db *pgxpool.Pool) (*verb.Key, error) {
+	if err := CheckMigrated(ctx, db); err != nil {
+		return nil, err
+	}
 	id, err := readIdentity(ctx, db)
 	if err != nil {
 		return nil, err

@@ -44,7 +44,7 @@ const (
 		ORDER BY a.type, a.id
 		FOR KEY SHARE OF a`
 	contentQuery = `
-		SELECT a.type, a.id, r.content
+		SELECT a.type, a.id, r.content, r.provenance::json ->> 'actor_kind'
 		FROM artifact a JOIN unnest($1::text[], $2::text[]) AS k (type, id) ON a.type = k.type AND a.id = k.id
 		JOIN artifact_revision r ON r.type = a.type AND r.id = a.id AND r.revision = a.revision`
 	basesQuery = `
@@ -163,10 +163,10 @@ func (s *state) queueHeads(b *pgx.Batch, n *needs) {
 	if types, ids := splitRefs(n.write, func(content bool) bool { return content || n.conflict }); len(ids) > 0 {
 		b.Queue(contentQuery, types, ids).Query(func(rows pgx.Rows) error {
 			var ref artifact.Ref
-			var content string
-			_, err := pgx.ForEachRow(rows, []any{&ref.Type, &ref.ID, &content}, func() error {
+			var content, kind string
+			_, err := pgx.ForEachRow(rows, []any{&ref.Type, &ref.ID, &content, &kind}, func() error {
 				if h, ok := s.heads[ref]; ok {
-					h.content = []byte(content)
+					h.content, h.updatedKind = []byte(content), kind
 				}
 				return nil
 			})

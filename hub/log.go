@@ -111,12 +111,8 @@ func (c *chainCursor) step(r *logRow) error {
 // precedes reports whether seq is the next after c: by one, or over the jump
 // where an epoch begins.
 func (c *chainCursor) precedes(seq artifact.Seq) bool {
-	return seq == c.seq+1 || seq > c.seq+epochJump/2
+	return seq == c.seq+1 || seq > c.seq+replicate.EpochJump/2
 }
-
-// epochJump is how far a restore moves the log's seq, so that no seq of the
-// epoch before is used again.
-const epochJump = 1 << 32
 
 // checkpointEvery is how many seqs lie between two checkpoints.
 const checkpointEvery = 1000

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/replicate"
 )
 
 // TestRing adds commits of random sizes, over a jump of epochs, and compares
@@ -18,7 +19,7 @@ func TestRing(t *testing.T) {
 		r.begin(chainCursor{})
 		for step := range 40 {
 			if step == 20 {
-				seq += epochJump
+				seq += replicate.EpochJump
 			}
 			n := 1 + random.IntN(12)
 			commit := make([]entry, n)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -98,6 +99,9 @@ func registerSchema(ctx context.Context, tx pgx.Tx, rows *changeRows, s *artifac
 func (h *Hub) schema(ctx context.Context, in verb.SchemaRequest) (out verb.SchemaResponse, err error) {
 	if _, err := verb.CallerFrom(ctx); err != nil {
 		return out, err
+	}
+	if in.Version < 0 || in.Version > math.MaxInt32 {
+		return out, artifact.NotFound("schema:" + in.Type)
 	}
 	const query = `
 		SELECT artifact_type, schema_version, is_current, document, created_at

@@ -84,6 +84,9 @@ func followed(req *http.Request) ([]string, error) {
 
 func (h *Hub) serveDigest(w http.ResponseWriter, req *http.Request) {
 	scopes, err := followed(req)
+	if hub := req.URL.Query().Get("hub"); hub != "" && hub != h.id.hubID && err == nil {
+		err = foreignHub()
+	}
 	var at int64
 	if s := req.URL.Query().Get("seq"); s != "" && err == nil {
 		if at, err = strconv.ParseInt(s, 10, 64); err != nil || at < 0 {

@@ -84,6 +84,8 @@ type head struct {
 	created bool          // by this transaction
 	changed bool
 	content []byte // of the current revision, when it was asked for
+	// updatedKind is the kind of UpdatedBy; it is read with the content.
+	updatedKind string
 }
 
 func (h *head) ref() artifact.Ref { return artifact.Ref{Type: h.Type, ID: h.ID, Hash: h.ContentHash} }

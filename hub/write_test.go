@@ -289,7 +289,7 @@ func TestBatch(t *testing.T) {
 		if err != nil || out.Committed || !out.Items[0].Skipped || out.Items[1].Error == nil || !out.Items[2].Skipped {
 			t.Fatalf("batch = %+v, %v", out, err)
 		}
-		if p := out.Items[1].Error.Problems; len(p) != 1 || p[0].Path != "/items/1/predicate" {
+		if p := out.Items[1].Error.Problems; len(p) != 1 || p[0].Path != "/predicate" {
 			t.Errorf("problems = %+v", p)
 		}
 		if n := f.count(t, "SELECT count(*) FROM feed.change"); n != before {

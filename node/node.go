@@ -181,7 +181,11 @@ func (n *Node) Verify(ctx context.Context) (report VerifyReport, err error) {
 	if report.Counted, err = n.store.Recount(ctx); err != nil {
 		return report, err
 	}
-	if report.Hub, err = n.feed.Digest(ctx, report.Counted.Seq); err != nil {
+	p, err := n.store.Position(ctx)
+	if err != nil {
+		return report, err
+	}
+	if report.Hub, err = n.feed.Digest(ctx, p.HubID, report.Counted.Seq); err != nil {
 		return report, fmt.Errorf("ask the hub for its digest: %w", err)
 	}
 	if report.Kept.Seq == report.Counted.Seq {

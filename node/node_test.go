@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,9 @@ func initHub(ctx context.Context, db *pgxpool.Pool) error {
 	_, err := hub.Init(ctx, db)
 	return err
 }
+
+// prism is a front end on another origin.
+const prism = "http://prism.example"
 
 // A network is a hub and a node that follows it, over HTTP on loopback.
 type network struct {
@@ -86,7 +90,7 @@ func once(f func()) func() {
 // start starts the node on its directory.
 func (n *network) start(t *testing.T) {
 	t.Helper()
-	nd, err := node.Open(t.Context(), node.Config{Dir: n.dir, HubURL: n.hubURL, Token: n.tokens[verb.Viewer], Introspection: true})
+	nd, err := node.Open(t.Context(), node.Config{Dir: n.dir, HubURL: n.hubURL, Token: n.tokens[verb.Viewer], Introspection: true, Origins: []string{prism}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +137,8 @@ func (n *network) query(t *testing.T, token, query string, variables map[string]
 			Stale bool
 		}
 	}
-}) {
+},
+) {
 	t.Helper()
 	body, err := json.Marshal(map[string]any{"query": query, "variables": variables})
 	if err != nil {
@@ -235,7 +240,7 @@ func TestGraphQL(t *testing.T) {
 		}
 	})
 	t.Run("problems are data", func(t *testing.T) {
-		o := n.mutate(t, verb.Contributor, createMutation, map[string]any{"type": "hypothesis", "title": "x", "content": map[string]any{"statment": "y"}})
+		o := n.mutate(t, verb.Contributor, createMutation, map[string]any{"type": "hypothesis", "title": "x", "content": map[string]any{"claim": "y"}})
 		if o.Typename != "ValidationFailed" || len(o.Problems) != 1 || o.Problems[0].Path != "/content/statement" || o.RequestID == "" {
 			t.Errorf("invalid content = %+v", o)
 		}
@@ -299,6 +304,91 @@ func TestGraphQL(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestLimits checks that one request cannot take more than its share.
+func TestLimits(t *testing.T) {
+	n := newNetwork(t)
+	big := strings.Repeat("x", 900<<10)
+	o := n.mutate(t, verb.Contributor, createMutation, map[string]any{"type": "hypothesis", "localId": "big", "title": "Big", "content": map[string]any{"statement": big}})
+	if o.Typename != "WriteResult" {
+		t.Fatalf("create = %+v", o)
+	}
+	aliases := func(k int) string {
+		var b strings.Builder
+		for i := range k {
+			b.WriteString(" c" + strconv.Itoa(i) + ":content")
+		}
+		return `{ artifact(ref: "hypothesis:big") {` + b.String() + ` } }`
+	}
+	for query, want := range map[string]string{
+		aliases(100): "response_too_large",
+		aliases(300): "limit_exceeded",
+	} {
+		_, a := n.query(t, n.tokens[verb.Viewer], query, nil)
+		if len(a.Errors) == 0 || a.Errors[0].Extensions["code"] != want && a.Errors[0].Extensions["reason"] != want {
+			t.Errorf("%.60s…: %+v, want %s", query, a.Errors, want)
+		}
+		if len(a.Data) > 20<<20 {
+			t.Errorf("%.60s…: %d bytes", query, len(a.Data))
+		}
+	}
+	for query, variables := range map[string]map[string]any{
+		`query($r: Ref!) { artifact(ref: $r) { ref } }`: {"r": "garbage"},
+		`{ artifact(ref: 5) { ref } }`:                  nil,
+		`mutation { updateArtifact(input: {ref: "gene:a", baseContentHash: "sha256:…", change: {replace: {}}}) { __typename } }`: nil,
+	} {
+		_, a := n.query(t, n.tokens[verb.Viewer], query, variables)
+		if len(a.Errors) != 1 || a.Errors[0].Extensions["code"] == "internal_error" || a.Errors[0].Message == "" {
+			t.Errorf("%s: %+v, want the caller's error", query, a.Errors)
+		}
+	}
+}
+
+// TestHeaders checks what a page of another origin gets, and reads that wait for
+// a write.
+func TestHeaders(t *testing.T) {
+	n := newNetwork(t)
+	send := func(method string, head map[string]string) (status int, header http.Header) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, n.url+"/graphql", strings.NewReader(`{"query":"{replica{phase}}"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Authorization", "Bearer "+n.tokens[verb.Viewer])
+		for k, v := range head {
+			req.Header.Set(k, v)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.StatusCode, resp.Header
+	}
+	for origin, want := range map[string]string{prism: prism, "http://evil.example": ""} {
+		for _, method := range []string{http.MethodOptions, http.MethodPost} {
+			_, header := send(method, map[string]string{"Origin": origin})
+			if got := header.Get("Access-Control-Allow-Origin"); got != want {
+				t.Errorf("%s from %s allows %q, want %q", method, origin, got, want)
+			}
+		}
+	}
+	head, err := n.hub.Head(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for token, status := range map[string]int{
+		"1:" + strconv.FormatInt(int64(head), 10):      http.StatusOK,
+		"1:" + strconv.FormatInt(int64(head)+1000, 10): http.StatusServiceUnavailable,
+		"2:1":  http.StatusServiceUnavailable,
+		"soon": http.StatusBadRequest,
+	} {
+		if got, _ := send(http.MethodPost, map[string]string{"SciDEX-Consistency": token}); got != status {
+			t.Errorf("consistency %s: %d, want %d", token, got, status)
+		}
+	}
 }
 
 // TestConformance holds the node's answers to the hub's, byte for byte.
@@ -437,7 +527,7 @@ func TestResume(t *testing.T) {
 	var got []string
 	cursor := "0"
 	for len(got) < len(want) {
-		got, cursor = n.someEvents(t, got, cursor, 7)
+		got, cursor = n.someEvents(t, got, cursor, min(7, len(want)-len(got)))
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%d events of genes over broken sockets, want %d in order", len(got), len(want))

@@ -10,6 +10,7 @@ import (
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/graph"
 	"github.com/scidex-ai/substrate/graph/view"
+	"github.com/scidex-ai/substrate/replicate"
 	"github.com/scidex-ai/substrate/verb"
 )
 
@@ -103,16 +104,45 @@ func (n *Node) Subscribe(ctx context.Context, after *artifact.Seq, types []strin
 	}
 	start := n.store.Applied()
 	if after != nil {
-		start = *after
+		if start = *after; !n.reaches(ctx, start) {
+			return nil, &artifact.Error{
+				Code: artifact.CodeVersionConflict, Reason: artifact.ReasonCursorAhead,
+				Message: "the cursor is ahead of the log: it is not from this hub, or the hub was restored since",
+			}
+		}
 	}
 	sub := n.store.Subscribe(start, types)
 	sub.PageSize = maxBatch
 	n.readers.Add(1)
-	return &events{node: n, sub: sub, first: after == nil, start: start}, nil
+	return &events{node: n, sub: sub, first: start >= n.store.Applied(), start: start}, nil
 }
 
-// events is a subscription as the graph reads it. The first page of one that
-// starts now comes at once, to tell where that is.
+// aheadWait bounds how long a subscription's cursor may be ahead of what the node
+// has heard of: another node may have been a little quicker.
+const aheadWait = 3 * time.Second
+
+// reaches reports whether the log goes to a position, as far as the node knows. A
+// node that is cut off from its hub cannot tell, and waits for it.
+func (n *Node) reaches(ctx context.Context, seq artifact.Seq) bool {
+	deadline := time.Now().Add(aheadWait)
+	for {
+		f := n.freshness()
+		if seq <= f.head || !f.connected && seq < f.head+replicate.EpochJump/2 {
+			return true
+		}
+		if time.Now().After(deadline) {
+			return false
+		}
+		select {
+		case <-ctx.Done():
+			return true // nobody is left to tell
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// events is a subscription as the graph reads it. When nothing is there to be
+// delivered yet, an empty page comes at once, to tell where it starts.
 type events struct {
 	node  *Node
 	sub   *Subscription
@@ -124,7 +154,7 @@ type events struct {
 func (e *events) Next(ctx context.Context) (graph.EventPage, error) {
 	if e.first {
 		e.first = false
-		return graph.EventPage{Cursor: e.start, CaughtUp: e.node.store.Applied() == e.start}, nil
+		return graph.EventPage{Cursor: e.start, CaughtUp: e.node.store.Applied() >= e.start}, nil
 	}
 	p, err := e.sub.Next(ctx)
 	return graph.EventPage(p), err

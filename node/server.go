@@ -13,6 +13,7 @@ import (
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/graph"
 	"github.com/scidex-ai/substrate/graph/transport"
+	"github.com/scidex-ai/substrate/replicate"
 	"github.com/scidex-ai/substrate/verb"
 )
 
@@ -44,8 +45,8 @@ func (n *Node) Server(metrics http.Handler) *Server {
 		Log:       n.log,
 	})
 	mux := http.NewServeMux()
-	mux.Handle("/graphql", n.authenticated(gql))
-	mux.Handle(verb.PathPrefix, (&verb.Server{Registry: registry, Verifier: n.verifier, Log: n.log}).Handler())
+	mux.Handle("/graphql", n.cors(n.authenticated(n.consistent(gql))))
+	mux.Handle(verb.PathPrefix, n.cors(n.consistent((&verb.Server{Registry: registry, Verifier: n.verifier, Log: n.log}).Handler())))
 	openAPI := registry.OpenAPI(n.config.Version)
 	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) { verb.WriteJSON(w, http.StatusOK, openAPI) })
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -100,6 +101,71 @@ func (n *Node) authenticated(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, req.WithContext(ctx))
 	})
+}
+
+// cors lets pages of the configured origins read answers, and answers their
+// preflight requests.
+func (n *Node) cors(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		head := w.Header()
+		head.Add("Vary", "Origin")
+		origin := req.Header.Get("Origin")
+		if origin != "" && slices.Contains(n.config.Origins, origin) {
+			head.Set("Access-Control-Allow-Origin", origin)
+			head.Set("Access-Control-Expose-Headers", "X-Request-Id, Retry-After")
+			if req.Method == http.MethodOptions {
+				head.Set("Access-Control-Allow-Methods", "GET, POST, OPTIONS")
+				head.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, "+consistencyHeader)
+				head.Set("Access-Control-Max-Age", "600")
+				w.WriteHeader(http.StatusNoContent)
+				return
+			}
+		}
+		next.ServeHTTP(w, req)
+	})
+}
+
+// consistencyHeader carries the consistencyToken of a write: the answer is read
+// from a replica that has it.
+const consistencyHeader = "SciDEX-Consistency"
+
+// consistencyWait bounds how long a request waits for the replica.
+const consistencyWait = time.Second
+
+// consistent makes a request with a consistency token wait for the replica, and
+// refuses it when that does not come in time.
+func (n *Node) consistent(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if token := req.Header.Get(consistencyHeader); token != "" {
+			if err := n.waitFor(req.Context(), token); err != nil {
+				verb.WriteError(req.Context(), w, n.log, err)
+				return
+			}
+		}
+		next.ServeHTTP(w, req)
+	})
+}
+
+func (n *Node) waitFor(ctx context.Context, token string) error {
+	epoch, seq, err := replicate.ParseToken(token)
+	if err != nil {
+		return err
+	}
+	behind := &artifact.Error{
+		Code: artifact.CodeUnavailable, Reason: "replica_behind", Retryable: true, RetryAfterMS: consistencyWait.Milliseconds(),
+		Message: "the replica does not have the write yet", Details: map[string]any{"applied_seq": n.store.Applied(), "wanted_seq": seq},
+	}
+	if p, err := n.store.Position(ctx); err != nil {
+		return err
+	} else if epoch != 0 && p.Epoch != epoch {
+		return behind
+	}
+	ctx, cancel := context.WithTimeout(ctx, consistencyWait)
+	defer cancel()
+	if n.store.WaitApplied(ctx, seq) != nil {
+		return behind
+	}
+	return nil
 }
 
 // initSocket authenticates a websocket by the token of connection_init, or by

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -63,6 +64,15 @@ func OpenStore(ctx context.Context, path string) (*Store, error) {
 }
 
 func (s *Store) open(ctx context.Context, path string) (err error) {
+	// A replica may hold what only the lab may read. SQLite gives its other
+	// files the mode of this one.
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the operator names it
+	if err != nil {
+		return err
+	}
+	if err := file.Close(); err != nil {
+		return err
+	}
 	if version, number, _ := sqlite3.Version(); number < leastSQLite {
 		return fmt.Errorf("SQLite is %s; 3.51.3 or later is needed", version)
 	}

@@ -33,6 +33,9 @@ func (c *Client) Follow(ctx context.Context, from Position, handle func(Frame) e
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	q := url.Values{"cursor": {from.Token()}}
+	if from.HubID != "" {
+		q.Set("hub", from.HubID)
+	}
 	if !from.Chain.IsZero() {
 		q.Set("chain", from.Chain.String())
 	}
@@ -126,10 +129,10 @@ func (c *Client) get(ctx context.Context, path, encoding string) (*http.Response
 	return nil, e
 }
 
-// Digest asks the hub for the digest of its state at a seq, in the scopes that
+// Digest asks the hub, which must be the one with this id, for the digest of its state at a seq, in the scopes that
 // the token may follow.
-func (c *Client) Digest(ctx context.Context, at artifact.Seq) (Digest, error) {
-	resp, err := c.get(ctx, fmt.Sprintf("/feed/digest?seq=%d", at), "")
+func (c *Client) Digest(ctx context.Context, hubID string, at artifact.Seq) (Digest, error) {
+	resp, err := c.get(ctx, fmt.Sprintf("/feed/digest?seq=%d&hub=%s", at, url.QueryEscape(hubID)), "")
 	if err != nil {
 		return Digest{}, err
 	}

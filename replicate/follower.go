@@ -67,7 +67,7 @@ func (f *Follower) Run(ctx context.Context) error {
 		if status.Heard != before {
 			wait = least // it worked for a while
 		}
-		f.Log.WarnContext(ctx, "feed interrupted", "err", err, "retry_in", wait)
+		f.Log.WarnContext(ctx, "feed interrupted", "err", err, "retry_in", wait, "next", hint(err))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -75,6 +75,20 @@ func (f *Follower) Run(ctx context.Context) error {
 		}
 		wait = min(2*wait, most)
 	}
+}
+
+// hint says what a person may do about a broken stream; often nothing.
+func hint(err error) string {
+	e, ok := errors.AsType[*artifact.Error](err)
+	switch {
+	case !ok:
+		return "none: it connects again by itself"
+	case e.Reason == artifact.ReasonUnauthenticated || e.Code == artifact.CodePermissionDenied:
+		return "the hub refuses the node's token: give another as SCIDEX_TOKEN; scidex token makes one"
+	case e.Reason == "unknown_path":
+		return "the URL is no hub's: is it a node's?"
+	}
+	return "none: it connects again by itself"
 }
 
 // final reports whether the source refused the position for good.

@@ -90,6 +90,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 func parsePosition(req *http.Request) (p Position, err error) {
 	q := req.URL.Query()
+	p.HubID = q.Get("hub")
 	if c := q.Get("cursor"); c != "" {
 		if p.Epoch, p.Seq, err = ParseToken(c); err != nil {
 			return p, err

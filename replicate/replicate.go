@@ -28,6 +28,10 @@ type Position struct {
 // cursors.
 func (p Position) Token() string { return Token(p.Epoch, p.Seq) }
 
+// EpochJump is how far a restore moves the log's seq, so that no seq of the epoch
+// before is used again.
+const EpochJump = 1 << 32
+
 // Token returns an epoch and a seq in the form of consistency tokens and cursors.
 func Token(epoch int, seq artifact.Seq) string {
 	return strconv.Itoa(epoch) + ":" + strconv.FormatInt(int64(seq), 10)

@@ -117,7 +117,7 @@ type CreateRequest struct {
 	Title   string          `json:"title" jsonschema:"one line"`
 	Content json.RawMessage `json:"content" jsonschema:"object valid against the type's schema"`
 	State   string          `json:"state,omitempty" jsonschema:"lifecycle state; absent: the type's initial state"`
-	Links   []LinkSpec      `json:"links,omitempty" jsonschema:"links from the new artifact, made in the same transaction"`
+	Links   []LinkSpec      `json:"links,omitempty" jsonschema:"links from the new artifact, made in the same transaction: each has predicate, to, and optionally evidence_refs and evidence"`
 	WriteOptions
 }
 
@@ -135,8 +135,8 @@ type LinkSpec struct {
 	Evidence     json.RawMessage `json:"evidence,omitempty" jsonschema:"object that says more, such as a quoted span"`
 }
 
-// UpdateRequest asks for a new version. Exactly one of Content, Patch and
-// MergePatch is given; title and state stay as they are when absent.
+// UpdateRequest asks for a new version. At most one of Content, Patch and
+// MergePatch is given; what is absent stays as it is.
 type UpdateRequest struct {
 	Ref             string          `json:"ref" jsonschema:"type:id of the artifact"`
 	BaseContentHash artifact.Hash   `json:"base_content_hash" jsonschema:"content hash of the version you read"`
@@ -171,7 +171,7 @@ type SignalRequest struct {
 
 // BatchRequest asks for many writes.
 type BatchRequest struct {
-	Items          []BatchItem `json:"items" jsonschema:"1 to 1000 writes, run in order"`
+	Items          []BatchItem `json:"items" jsonschema:"1 to 1000 writes, run in order: each has op (create, link or signal), the members of that verb's request, and optionally ref_alias, a name that later items use as @name"`
 	Atomic         bool        `json:"atomic,omitempty" jsonschema:"true writes all items or none; false leaves out those that fail"`
 	Import         bool        `json:"import,omitempty" jsonschema:"true marks a bulk import by an admin, who may then write and name voters"`
 	IdempotencyKey string      `json:"idempotency_key,omitempty" jsonschema:"a UUID that makes a retry return the first answer; kept 24 hours"`

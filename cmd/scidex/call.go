@@ -44,7 +44,10 @@ func newCallCmd() *cobra.Command {
 		Use:   "call VERB [JSON|-]",
 		Short: "Call a verb of a hub or node and print its answer",
 		Long: `Sends a request as JSON (- reads it from standard input) and prints the answer
-as JSON. An error is printed the same way, and the exit code is 1.`,
+as JSON. An error is printed the same way, and the exit code is 1.
+
+Verbs: get list schema create update link signal batch. docs/VERBS.md has their
+fields.`,
 		Example: `  scidex call get '{"ref":"gene:APOE"}'
   scidex call list '{"type":"hypothesis","limit":5}'
   scidex call create - < hypothesis.json`,
@@ -72,6 +75,9 @@ as JSON. An error is printed the same way, and the exit code is 1.`,
 			if err := client.Invoke(cmd.Context(), args[0], json.RawMessage(body), &out); err != nil {
 				if werr := writeJSON(cmd.OutOrStdout(), artifact.AsError(err)); werr != nil {
 					return werr
+				}
+				if artifact.AsError(err).Reason == "hub_unreachable" {
+					return &exitError{1, fmt.Errorf("%s does not answer: is it running? another is given with --hub", r.url)}
 				}
 				return &exitError{code: 1}
 			}

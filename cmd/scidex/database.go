@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -24,6 +24,7 @@ type databaseFlags struct {
 	data    string
 	binDir  string
 	managed bool
+	mayMake bool // a managed PostgreSQL where there is none
 }
 
 func (d *databaseFlags) add(cmd *cobra.Command) {
@@ -55,6 +56,22 @@ type database struct {
 	unlock func()
 }
 
+// makeDataDir makes a data directory that is not there.
+func makeDataDir(dir string, mode os.FileMode) error {
+	if err := os.MkdirAll(dir, mode); err != nil {
+		return fmt.Errorf("data directory: %w; choose another with --data", err)
+	}
+	return nil
+}
+
+// hasCluster reports whether a managed PostgreSQL was made in a data directory.
+func hasCluster(dir string) bool {
+	return slices.ContainsFunc([]string{"postgres", "postgres.location"}, func(name string) bool {
+		_, err := os.Stat(filepath.Join(dir, name))
+		return err == nil
+	})
+}
+
 // open connects. With a managed PostgreSQL it starts the one in the data
 // directory, or uses the one that another process runs there when mayShare.
 func (d *databaseFlags) open(ctx context.Context, log *slog.Logger, mayShare bool) (db *database, err error) {
@@ -75,6 +92,13 @@ func (d *databaseFlags) open(ctx context.Context, log *slog.Logger, mayShare boo
 }
 
 func (d *databaseFlags) startManaged(ctx context.Context, db *database, log *slog.Logger, mayShare bool) error {
+	mode := os.FileMode(0o700)
+	if os.Geteuid() == 0 {
+		mode = 0o711 // the database's user must pass through
+	}
+	if err := makeDataDir(d.data, mode); err != nil {
+		return err
+	}
 	unlock, err := postgres.Lock(d.data)
 	var taken *postgres.InUseError
 	if errors.As(err, &taken) && mayShare {
@@ -123,13 +147,4 @@ func (db *database) watch(ctx context.Context) error {
 	case <-db.server.Done():
 		return fmt.Errorf("the managed PostgreSQL ended: %w", db.server.Wait())
 	}
-}
-
-// hidePassword returns a database URL that may be shown.
-func hidePassword(s string) string {
-	u, err := url.Parse(s)
-	if err != nil {
-		return "(not shown)"
-	}
-	return u.Redacted()
 }

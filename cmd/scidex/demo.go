@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,15 +11,18 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/term"
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/hub"
 	"github.com/scidex-ai/substrate/internal/load"
+	"github.com/scidex-ai/substrate/internal/postgres"
 	"github.com/scidex-ai/substrate/node"
 	"github.com/scidex-ai/substrate/sample"
 	"github.com/scidex-ai/substrate/verb"
@@ -33,6 +37,7 @@ type demoFlags struct {
 	nodeAddr string
 	asJSON   bool
 	noSample bool
+	origins  []string
 	logFlags
 }
 
@@ -46,8 +51,8 @@ a small sample on hypotheses of Alzheimer's disease, prints where everything is
 and then shows each event as the node's subscribers get it. Ctrl-C stops all of
 it; a second start on the same --data goes on with the same data.`,
 		Example: `  scidex demo
-  scidex demo --data ./demo --no-sample
-  scidex demo --json --data ./demo --hub-addr 127.0.0.1:0 --node-addr 127.0.0.1:0`,
+  scidex demo --data ./data/demo --no-sample
+  scidex demo --json --data ./data/demo --hub-addr 127.0.0.1:0 --node-addr 127.0.0.1:0`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.InOrStdin())
 		},
@@ -60,6 +65,7 @@ it; a second start on the same --data goes on with the same data.`,
 	fl.StringVar(&f.nodeAddr, "node-addr", defaultNodeAddr, "address of the node; port 0 for a free one")
 	fl.BoolVar(&f.asJSON, "json", false, "for scripts: print one line of JSON when ready; stop on SIGTERM or when standard input closes")
 	fl.BoolVar(&f.noSample, "no-sample", false, "begin without the sample")
+	fl.StringSliceVar(&f.origins, "origin", nil, "web origin whose pages may use the node, such as http://localhost:5173; may be given many times")
 	f.logFlags.add(cmd)
 	_ = fl.Set("log-level", "warn") // the events are what a person wants to see
 	return cmd
@@ -158,10 +164,19 @@ func (d *demo) serve(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	nodeDir := filepath.Join(d.flags.database.data, "node")
+	if err := makeDataDir(nodeDir, 0o700); err != nil {
+		return err
+	}
+	unlock, err := postgres.Lock(nodeDir) // against a second node, or a rebuild, on it
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	nodeMetrics, serveNodeMetrics := newMetrics()
 	n, err := node.Open(ctx, node.Config{
-		Dir: filepath.Join(d.flags.database.data, "node"), HubURL: urlOf(d.hubListener), Token: nodeToken,
-		Log: d.log, Metrics: nodeMetrics, Introspection: true, Version: version(),
+		Dir: nodeDir, HubURL: urlOf(d.hubListener), Token: nodeToken,
+		Log: d.log, Metrics: nodeMetrics, Introspection: true, Origins: d.flags.origins, Version: version(),
 	})
 	if err != nil {
 		return err
@@ -214,8 +229,18 @@ func (d *demo) show(ctx context.Context, n *node.Node) error {
 	if d.flags.asJSON {
 		return writeJSON(d.out, d.ready)
 	}
-	printTour(d.out, &d.ready, head)
-	return d.showEvents(ctx, n, head)
+	dir, err := filepath.Abs(d.flags.database.data)
+	if err != nil {
+		return err
+	}
+	if err := writeEnv(filepath.Join(dir, envFile), &d.ready); err != nil {
+		return err
+	}
+	printTour(d.out, &d.ready, dir, head)
+	if err := d.showEvents(ctx, n, head); err != nil {
+		return err
+	}
+	return say(d.out, "\nStopping. The data stays in "+dir+": start again to go on, or remove it to begin anew.")
 }
 
 // loadSample loads the shipped sample. A second time it changes nothing.
@@ -237,44 +262,56 @@ func (d *demo) loadSample(ctx context.Context) error {
 	return nil
 }
 
+// envFile is the name, in a demo's directory, of a shell script that sets the
+// tokens.
+const envFile = "demo.env"
+
+// writeEnv writes the tokens where a shell can take them from, for the owner
+// alone.
+func writeEnv(path string, r *ready) error {
+	text := fmt.Sprintf("export VIEWER=%s\nexport CONTRIBUTOR=%s\nexport REVIEWER=%s\nexport ADMIN=%s\nexport SCIDEX_HUB=%s\n",
+		r.Tokens["viewer"], r.Tokens["contributor"], r.Tokens["reviewer"], r.Tokens["admin"], r.Hub)
+	return errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chmod(path, 0o600))
+}
+
 // printTour says where everything is, with three things to try.
-func printTour(w io.Writer, r *ready, head artifact.Seq) {
+func printTour(w io.Writer, r *ready, dir string, head artifact.Seq) {
 	_, _ = fmt.Fprintf(w, `
   hub      %s      owns every write (verbs, feed)
   node     %s      a replica of it: reads, GraphQL, subscriptions
   graphql  %s
   ws       %s
-  database %s
+  data     %s
 
-Tokens (7 days) as shell variables:
+In another terminal, take the tokens (7 days):
 
-export VIEWER=%s
-export CONTRIBUTOR=%s
-export REVIEWER=%s
-export ADMIN=%s
+  . %s
 
 1. Read from the node:
 
-curl -s %s -H "Authorization: Bearer $VIEWER" -H 'Content-Type: application/json' \
-  -d '{"query":"{ artifacts(filter:{type:{eq:\"hypothesis\"}}, first:3) { nodes { ref title } } replica { phase appliedSeq lagEvents } }"}'
+curl -s %s \
+  -H "Authorization: Bearer $VIEWER" -H 'Content-Type: application/json' \
+  -d '{"query":"{ artifacts(first:3) { nodes { ref title } } replica { phase lagEvents } }"}'
 
 2. Follow the events (npm i graphql-ws ws):
 
 node --input-type=module -e '
 import { createClient } from "graphql-ws"; import ws from "ws";
-const c = createClient({ url: "%s", webSocketImpl: ws, connectionParams: { authorization: "Bearer " + process.env.VIEWER } });
-for await (const m of c.iterate({ query: "subscription { events { cursor events { eventId eventType ref } } }" })) console.log(JSON.stringify(m.data.events));'
+const client = createClient({ url: "%s", webSocketImpl: ws,
+  connectionParams: { authorization: "Bearer " + process.env.VIEWER } });
+const query = "subscription { events { cursor events { eventId eventType ref } } }";
+for await (const m of client.iterate({ query })) console.log(JSON.stringify(m.data));'
 
 3. Write, and see the event arrive below:
 
-curl -s %s/api/scidex/create -H "Authorization: Bearer $CONTRIBUTOR" -H 'Content-Type: application/json' \
-  -d '{"type":"hypothesis","title":"My first hypothesis","content":{"statement":"Something worth testing"}}'
+curl -s %s/api/scidex/create \
+  -H "Authorization: Bearer $CONTRIBUTOR" -H 'Content-Type: application/json' \
+  -d '{"type":"hypothesis","title":"My first hypothesis",
+       "content":{"statement":"Something worth testing"}}'
 
 The log is at seq %d. Events, as the node's subscribers get them (Ctrl-C stops):
 
-`, r.Hub, r.Node, r.GraphQL, r.WS, hidePassword(r.DatabaseURL),
-		r.Tokens["viewer"], r.Tokens["contributor"], r.Tokens["reviewer"], r.Tokens["admin"],
-		r.GraphQL, r.WS, r.Hub, head)
+`, r.Hub, r.Node, r.GraphQL, r.WS, dir, filepath.Join(dir, envFile), strings.TrimSpace(r.GraphQL), r.WS, r.Hub, head)
 }
 
 // showEvents prints the latest events and then each new one.
@@ -282,6 +319,7 @@ func (d *demo) showEvents(ctx context.Context, n *node.Node, head artifact.Seq) 
 	ctx = verb.WithCaller(ctx, &verb.Caller{Actor: artifact.Actor{ID: "demo", Kind: "ai_local"}, Permissions: []string{verb.Viewer}})
 	const tail = 10
 	events := n.Store().Subscribe(max(head-tail, 0), nil)
+	width := widthOf(d.out)
 	for {
 		page, err := events.Next(ctx)
 		if ctx.Err() != nil {
@@ -290,9 +328,46 @@ func (d *demo) showEvents(ctx context.Context, n *node.Node, head artifact.Seq) 
 			return err
 		}
 		for _, e := range page.Events {
-			_, _ = fmt.Fprintf(d.out, "%s  %7d  %-22s %s  by %s\n", e.At.Local().Format("15:04:05.000"), e.ID, e.Type, unpinned(e.Ref), e.Actor.ID)
+			line := fmt.Sprintf("%s  %7d  %-22s %s  by %s", e.At.Local().Format("15:04:05.000"), e.ID, e.Type, subject(e), e.Actor.ID)
+			if err := say(d.out, fit(line, width)); err != nil {
+				return err
+			}
 		}
 	}
+}
+
+// subject says what an event is about: a link by its ends, which tell more than
+// its id.
+func subject(e artifact.Event) string {
+	var link struct{ From, Predicate, To string }
+	if json.Unmarshal(e.Payload, &link) == nil && link.Predicate != "" {
+		if link.From == "" {
+			link.From = unpinned(e.Ref)
+		}
+		return link.From + " " + link.Predicate + " " + link.To
+	}
+	return unpinned(e.Ref)
+}
+
+// fit cuts a line to a terminal's width; 0 is no terminal.
+func fit(line string, width int) string {
+	if r := []rune(line); width > 1 && len(r) > width {
+		return string(r[:width-1]) + "…"
+	}
+	return line
+}
+
+// widthOf returns the width of a terminal, 0 for anything else.
+func widthOf(out io.Writer) int {
+	f, ok := out.(*os.File)
+	if !ok {
+		return 0
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
 }
 
 func unpinned(text string) string {

@@ -25,7 +25,7 @@ func newHubCmd() *cobra.Command {
 		Short: "Run a hub, or prepare its database",
 		Example: `  scidex hub init --database-url "$DATABASE_URL"
   scidex hub run  --database-url "$DATABASE_URL"
-  scidex hub run  --managed --data ./hub      # a private PostgreSQL in ./hub`,
+  scidex hub run  --managed --data ./data/hub      # a private PostgreSQL in ./data/hub`,
 	}
 	cmd.AddCommand(newHubRunCmd(), newHubInitCmd(), newHubMigrateCmd(), newHubAdoptCmd())
 	return cmd
@@ -39,7 +39,7 @@ func newHubRunCmd() *cobra.Command {
 		Use:   "run",
 		Short: "Serve the verbs and the feed from a database that hub init prepared",
 		Example: `  scidex hub run --database-url "$DATABASE_URL" --addr 127.0.0.1:7171
-  scidex hub run --managed --data ./hub`,
+  scidex hub run --managed --data ./data/hub`,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := d.check(); err != nil {
 				return err
@@ -124,8 +124,9 @@ func newHubInitCmd() *cobra.Command {
 shipped types in an empty database. On a database that holds a hub it does
 nothing; on one that holds something else it refuses.`,
 		Example: `  scidex hub init --database-url "$DATABASE_URL"
-  scidex hub init --managed --data ./hub`,
+  scidex hub init --managed --data ./data/hub`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			d.mayMake = true
 			return d.with(cmd.Context(), &l, func(ctx context.Context, db *database) error {
 				made, err := hub.Init(ctx, db.Pool)
 				if err != nil {
@@ -245,6 +246,9 @@ upgrade in which nothing can be lost, it keeps the epoch.`,
 				if err := hub.Adopt(ctx, db.Pool, reason); err != nil {
 					return err
 				}
+				if reason == hub.AdoptRestore {
+					return say(cmd.OutOrStdout(), "A new epoch has begun. Start the hub with scidex hub run; every node must then run scidex node rebuild.")
+				}
 				return say(cmd.OutOrStdout(), "The database is this hub's now: scidex hub run")
 			})
 		},
@@ -264,6 +268,9 @@ func (d *databaseFlags) with(ctx context.Context, l *logFlags, f func(context.Co
 	log, err := l.logger()
 	if err != nil {
 		return err
+	}
+	if d.managed && !d.mayMake && !hasCluster(d.data) {
+		return fmt.Errorf("no hub in %s: scidex hub run --managed --data %s makes one", d.data, d.data)
 	}
 	db, err := d.open(ctx, log, true)
 	if err != nil {

@@ -77,6 +77,10 @@ Every flag may also be given as an environment variable: --hub as SCIDEX_HUB,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &exitError{2, fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 	})
+	root.AddCommand(&cobra.Command{
+		Use: "version", Short: "Print the program's version",
+		RunE: func(cmd *cobra.Command, _ []string) error { return say(cmd.OutOrStdout(), "scidex "+version()) },
+	})
 	root.AddCommand(newDemoCmd(), newHubCmd(), newNodeCmd(), newTokenCmd(), newLoadCmd(), newCallCmd())
 	for _, c := range allCommands(root) {
 		if c.RunE == nil { // a group: without it an unknown command prints help and succeeds

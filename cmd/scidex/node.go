@@ -26,8 +26,8 @@ func newNodeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "node",
 		Short: "Run a lab's replica, or check it",
-		Example: `  scidex node run --hub http://127.0.0.1:7171 --token "$TOKEN" --data ./node
-  scidex node verify --hub http://127.0.0.1:7171 --token "$TOKEN" --data ./node`,
+		Example: `  scidex node run --hub http://127.0.0.1:7171 --token "$TOKEN" --data ./data/lab-1
+  scidex node verify --hub http://127.0.0.1:7171 --token "$TOKEN" --data ./data/lab-1`,
 	}
 	cmd.AddCommand(newNodeRunCmd(), newNodeVerifyCmd(), newNodeRebuildCmd())
 	return cmd
@@ -67,7 +67,7 @@ func newNodeRunCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Follow a hub and serve GraphQL, subscriptions and the read verbs",
-		Example: `  scidex node run --hub http://127.0.0.1:7171 --token "$TOKEN" --data ./node
+		Example: `  scidex node run --hub http://127.0.0.1:7171 --token "$TOKEN" --data ./data/lab-1
   SCIDEX_HUB=http://hub.lab:7171 SCIDEX_TOKEN=… scidex node run --addr 127.0.0.1:7172`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := n.config()
@@ -80,6 +80,9 @@ func newNodeRunCmd() *cobra.Command {
 				}
 			}
 			c.Origins, c.Introspection = origins, !noIntrospection
+			if err := makeDataDir(n.data, 0o700); err != nil {
+				return err
+			}
 			unlock, err := postgres.Lock(n.data)
 			if err != nil {
 				return err
@@ -129,7 +132,7 @@ func newNodeVerifyCmd() *cobra.Command {
 		Long: `Counts and hashes all rows of the replica anew and compares them, by scope, kind
 and type, with the hub's at the same position of the log. The exit code is 1
 when they differ. The node may be running meanwhile.`,
-		Example: `  scidex node verify --hub http://127.0.0.1:7171 --token "$TOKEN" --data ./node`,
+		Example: `  scidex node verify --hub http://127.0.0.1:7171 --token "$TOKEN" --data ./data/lab-1`,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			c, err := n.config()
 			if err != nil {
@@ -194,14 +197,14 @@ func newNodeRebuildCmd() *cobra.Command {
 		Use:     "rebuild",
 		Short:   "Throw the replica away, so that the next run copies the hub anew",
 		Long:    `A replica is a copy: nothing is lost with it. The node must not be running.`,
-		Example: `  scidex node rebuild --data ./node && scidex node run --data ./node`,
+		Example: `  scidex node rebuild --data ./data/lab-1 && scidex node run --data ./data/lab-1`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := l.logger()
 			if err != nil {
 				return err
 			}
-			if _, err := os.Stat(data); err != nil {
-				return fmt.Errorf("no node in %s", data)
+			if _, err := os.Stat(filepath.Join(data, node.ReplicaFile)); err != nil {
+				return fmt.Errorf("no replica in %s", data)
 			}
 			unlock, err := postgres.Lock(data)
 			if err != nil {

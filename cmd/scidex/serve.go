@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -58,7 +59,8 @@ func newMetrics() (*prometheus.Registry, http.Handler) {
 func listen(ctx context.Context, addr, flag string) (net.Listener, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("%w; choose another with --%s, port 0 for a free one", err, flag)
+		env := "SCIDEX_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+		return nil, fmt.Errorf("%w: stop what runs there, or choose another with --%s or %s; port 0 is a free one", err, flag, env)
 	}
 	return l, nil
 }

@@ -24,7 +24,7 @@ func newTokenCmd() *cobra.Command {
 		Short: "Make a token for an agent, signed with the hub's key",
 		Long: `Prints a token to standard output. Whoever holds it acts as the agent until it
 ends: keep it secret. The hub's database is needed, the hub itself is not.`,
-		Example: `  scidex token --sub ada --permissions contributor --managed --data ./hub
+		Example: `  scidex token --sub ada --permissions contributor --managed --data ./data/hub
   export SCIDEX_TOKEN=$(scidex token --sub loader --kind ai_local --permissions admin --ttl 1h --database-url "$DATABASE_URL")`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if claims.Subject == "" {

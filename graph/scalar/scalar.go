@@ -25,11 +25,11 @@ func MarshalRef(r artifact.Ref) graphql.Marshaler { return graphql.MarshalString
 func UnmarshalRef(v any) (artifact.Ref, error) {
 	s, ok := v.(string)
 	if !ok {
-		return artifact.Ref{}, fmt.Errorf("a Ref is a string, not %T", v)
+		return artifact.Ref{}, invalid("ref", fmt.Sprintf("a Ref is a string, not %T", v))
 	}
 	ref, err := artifact.ParseRef(s)
 	if err != nil {
-		return ref, fmt.Errorf("a Ref is type:id or type:id@sha256:<64 hex>")
+		return ref, invalid("ref", "a Ref is type:id or type:id@sha256:<64 hex>")
 	}
 	return ref, nil
 }
@@ -41,11 +41,11 @@ func MarshalContentHash(h artifact.Hash) graphql.Marshaler { return graphql.Mars
 func UnmarshalContentHash(v any) (artifact.Hash, error) {
 	s, ok := v.(string)
 	if !ok {
-		return artifact.Hash{}, fmt.Errorf("a ContentHash is a string, not %T", v)
+		return artifact.Hash{}, invalid("content_hash", fmt.Sprintf("a ContentHash is a string, not %T", v))
 	}
 	h, err := artifact.ParseHash(s)
 	if err != nil {
-		return h, fmt.Errorf("a ContentHash is sha256: and 64 lower-case hex digits")
+		return h, invalid("content_hash", "a ContentHash is sha256: and 64 lower-case hex digits")
 	}
 	return h, nil
 }
@@ -59,9 +59,13 @@ func MarshalDateTime(t time.Time) graphql.Marshaler {
 func UnmarshalDateTime(v any) (time.Time, error) {
 	s, ok := v.(string)
 	if !ok {
-		return time.Time{}, fmt.Errorf("a DateTime is a string, not %T", v)
+		return time.Time{}, invalid("date_time", fmt.Sprintf("a DateTime is a string, not %T", v))
 	}
-	return time.Parse(time.RFC3339Nano, s)
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil {
+		return t, invalid("date_time", "a DateTime is an instant of RFC 3339, such as 2026-01-02T03:04:05Z")
+	}
+	return t, nil
 }
 
 // MarshalEventID writes a position as a decimal string: a JavaScript number
@@ -83,11 +87,11 @@ func UnmarshalEventID(v any) (artifact.Seq, error) {
 	case int64:
 		text = strconv.FormatInt(v, 10)
 	default:
-		return 0, fmt.Errorf("an EventId is a decimal string, not %T", v)
+		return 0, invalid("event_id", fmt.Sprintf("an EventId is a decimal string, not %T", v))
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 {
-		return 0, fmt.Errorf("an EventId is a decimal string from 0")
+		return 0, invalid("event_id", "an EventId is a decimal string from 0")
 	}
 	return artifact.Seq(n), nil
 }
@@ -111,4 +115,10 @@ func UnmarshalJSON(v any) (json.RawMessage, error) {
 		return nil, err
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// invalid returns the error of a value that is none of a scalar's: the caller's
+// fault, and told to the caller.
+func invalid(constraint, message string) error {
+	return artifact.Invalid(artifact.Problem{Constraint: constraint, Message: message})
 }

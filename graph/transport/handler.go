@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
@@ -90,27 +89,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) Shutdown(ctx context.Context) error { return h.sockets.shutdown(ctx) }
 
 const allMethods = "GET, POST, OPTIONS"
-
-// limits is the extension that guards the parser and switches introspection.
-type limits struct {
-	documentBytes int
-	introspection bool
-}
-
-func (limits) ExtensionName() string                   { return "Limits" }
-func (limits) Validate(graphql.ExecutableSchema) error { return nil }
-
-func (l limits) MutateOperationParameters(_ context.Context, p *graphql.RawParams) *gqlerror.Error {
-	if len(p.Query) > l.documentBytes {
-		return coded("limit_exceeded", fmt.Sprintf("the document is over %d bytes", l.documentBytes))
-	}
-	return nil
-}
-
-func (l limits) MutateOperationContext(_ context.Context, oc *graphql.OperationContext) *gqlerror.Error {
-	oc.DisableIntrospection = !l.introspection
-	return nil
-}
 
 func logPanic(log *slog.Logger) graphql.RecoverFunc {
 	return func(ctx context.Context, v any) error {

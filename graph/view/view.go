@@ -6,8 +6,11 @@
 package view
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/scidex-ai/substrate/artifact"
@@ -65,12 +68,37 @@ func (v *View) UpdatedBy() *Agent { return &Agent{ID: v.Artifact.UpdatedBy} }
 // LifecycleState returns the state, nil for a type without lifecycle.
 func (v *View) LifecycleState() *string { return optional(v.State) }
 
-// Content returns the content, or the value at a JSON pointer into it.
-func (v *View) Content(path *string) (json.RawMessage, error) {
-	if path == nil || *path == "" {
-		return v.Artifact.Content, nil
+// Content returns the content, or the value at a JSON pointer into it, as far as
+// the response's budget goes.
+func (v *View) Content(ctx context.Context, path *string) (json.RawMessage, error) {
+	content, err := v.Artifact.Content, error(nil)
+	if path != nil && *path != "" {
+		content, err = at(content, *path)
 	}
-	return at(v.Artifact.Content, *path)
+	if err == nil && !spend(ctx, len(content)) {
+		return nil, &artifact.Error{
+			Code: artifact.CodeValidationFailed, Reason: "response_too_large",
+			Message: fmt.Sprintf("the contents of one response are at most %d bytes: ask for fewer, or for a path", MaxResponseContent),
+		}
+	}
+	return content, err
+}
+
+// MaxResponseContent bounds the contents in one response, in bytes: aliases could
+// otherwise repeat a large one without end.
+const MaxResponseContent = 16 << 20
+
+type budgetKey struct{}
+
+// WithBudget returns a context for one response, whose contents are counted.
+func WithBudget(ctx context.Context) context.Context {
+	return context.WithValue(ctx, budgetKey{}, new(atomic.Int64))
+}
+
+// spend counts bytes of content, and reports whether they fit the budget.
+func spend(ctx context.Context, n int) bool {
+	spent, ok := ctx.Value(budgetKey{}).(*atomic.Int64)
+	return !ok || spent.Add(int64(n)) <= MaxResponseContent
 }
 
 // at returns the value at a JSON pointer, nil when there is none.

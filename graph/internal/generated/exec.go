@@ -1627,7 +1627,10 @@ type WriteResult {
   provenanceRefs: [Ref!]!
   "Last position of the write's commit; null when nothing was written."
   eventId: EventId
-  "Reads that carry it see this write; null when nothing was written."
+  """
+  Send it as the header SciDEX-Consistency, and the node answers once it has this
+  write. Null when nothing was written.
+  """
   consistencyToken: ConsistencyToken
 }
 
@@ -1688,7 +1691,7 @@ input UpdateArtifactInput {
 type Query {
   "Null when it does not exist or the caller may not see it."
   artifact(ref: Ref!): Artifact
-  "Current artifacts, newest first."
+  "Current artifacts, newest first. ` + "`" + `first` + "`" + ` is from 1 to 100."
   artifacts(filter: ArtifactFilter, first: Int = 20, after: Cursor): ArtifactConnection!
   replica: Replica!
 }
@@ -1702,7 +1705,8 @@ type Subscription {
   """
   Events in commit order, each once a connection. ` + "`" + `since` + "`" + ` is exclusive; without
   it the stream starts now, and the first push carries the starting cursor.
-  ` + "`" + `types` + "`" + ` may end in ` + "`" + `.*` + "`" + `.
+  ` + "`" + `types` + "`" + ` may end in ` + "`" + `.*` + "`" + `. ` + "`" + `maxBatch` + "`" + ` is from 1 to 1000. A ` + "`" + `since` + "`" + ` beyond the log
+  waits for it.
   """
   events(types: [String!], since: EventId, maxBatch: Int = 100): EventBatch!
 }
@@ -3367,7 +3371,7 @@ func (ec *executionContext) _GenericArtifact_content(ctx context.Context, field 
 		},
 		func(ctx context.Context) (any, error) {
 			fc := graphql.GetFieldContext(ctx)
-			return obj.Content(fc.Args["path"].(*string))
+			return obj.Content(ctx, fc.Args["path"].(*string))
 		},
 		nil,
 		func(ctx context.Context, selections ast.SelectionSet, v json.RawMessage) graphql.Marshaler {
@@ -7828,88 +7832,89 @@ func (ec *executionContext) _GenericArtifact(ctx context.Context, sel ast.Select
 		case "id":
 			out.Values[i] = ec._GenericArtifact_id(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
-				out.Invalids++
+				atomic.AddUint32(&out.Invalids, 1)
 			}
 		case "ref":
 			out.Values[i] = ec._GenericArtifact_ref(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
-				out.Invalids++
+				atomic.AddUint32(&out.Invalids, 1)
 			}
 		case "type":
 			out.Values[i] = ec._GenericArtifact_type(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
-				out.Invalids++
+				atomic.AddUint32(&out.Invalids, 1)
 			}
 		case "localId":
 			out.Values[i] = ec._GenericArtifact_localId(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
-				out.Invalids++
+				atomic.AddUint32(&out.Invalids, 1)
 			}
 		case "title":
 			out.Values[i] = ec._GenericArtifact_title(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
-				out.Invalids++
+				atomic.AddUint32(&out.Invalids, 1)
 			}
 		case "contentHash":
 			out.Values[i] = ec._GenericArtifact_contentHash(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
-				out.Invalids++
+				atomic.AddUint32(&out.Invalids, 1)
 			}
 		case "revision":
 			out.Values[i] = ec._GenericArtifact_revision(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
-				out.Invalids++
+				atomic.AddUint32(&out.Invalids, 1)
 			}
 		case "schemaVersion":
 			out.Values[i] = ec._GenericArtifact_schemaVersion(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
-				out.Invalids++
+				atomic.AddUint32(&out.Invalids, 1)
 			}
 		case "createdAt":
 			out.Values[i] = ec._GenericArtifact_createdAt(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
-				out.Invalids++
+				atomic.AddUint32(&out.Invalids, 1)
 			}
 		case "updatedAt":
 			out.Values[i] = ec._GenericArtifact_updatedAt(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
-				out.Invalids++
+				atomic.AddUint32(&out.Invalids, 1)
 			}
 		case "createdBy":
 			out.Values[i] = ec._GenericArtifact_createdBy(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
-				out.Invalids++
+				atomic.AddUint32(&out.Invalids, 1)
 			}
 		case "updatedBy":
 			out.Values[i] = ec._GenericArtifact_updatedBy(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
-				out.Invalids++
+				atomic.AddUint32(&out.Invalids, 1)
 			}
 		case "isLatest":
 			out.Values[i] = ec._GenericArtifact_isLatest(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
-				out.Invalids++
+				atomic.AddUint32(&out.Invalids, 1)
 			}
 		case "scope":
 			out.Values[i] = ec._GenericArtifact_scope(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
-				out.Invalids++
+				atomic.AddUint32(&out.Invalids, 1)
 			}
 		case "lifecycleState":
 			out.Values[i] = ec._GenericArtifact_lifecycleState(ctx, field, obj)
 			if out.Values[i] == graphql.RequiredNull {
-				out.Invalids++
+				atomic.AddUint32(&out.Invalids, 1)
 			}
 		case "qualityScore":
 			out.Values[i] = ec._GenericArtifact_qualityScore(ctx, field, obj)
 			if out.Values[i] == graphql.RequiredNull {
-				out.Invalids++
+				atomic.AddUint32(&out.Invalids, 1)
 			}
 		case "content":
-			out.Values[i] = ec._GenericArtifact_content(ctx, field, obj)
-			if out.Values[i] == graphql.RequiredNull {
-				out.Invalids++
-			}
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._GenericArtifact_content(ctx, field, obj)
+				})
 		default:
 			panic("unknown field " + strconv.Quote(field.Name))
 		}
