@@ -2,9 +2,11 @@ package hub
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/scidex-ai/substrate/artifact"
@@ -29,11 +31,15 @@ func Adopt(ctx context.Context, db *pgxpool.Pool, reason string) error {
 		return err
 	}
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		var alone bool
-		if err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock($1)`, presenceLock).Scan(&alone); err != nil {
+		// A hub that just stopped gives its lock back a moment later.
+		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '3s'`); err != nil {
 			return err
-		} else if !alone {
-			return ErrRunning
+		}
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, presenceLock); err != nil {
+			if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == lockNotAvailable {
+				return ErrRunning
+			}
+			return err
 		}
 		const move = `UPDATE hub SET system_identifier = (SELECT system_identifier::text FROM pg_control_system())`
 		if tag, err := tx.Exec(ctx, move); err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http/httptest"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,6 +35,7 @@ type fixture struct {
 	*hub.Hub
 	db    *pgxpool.Pool
 	verbs *verb.Registry
+	stop  func() // ends Run; it may be called twice
 }
 
 func newHub(t testing.TB) *fixture {
@@ -55,13 +57,17 @@ func newHubWith(t testing.TB, c hub.Config) *fixture {
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped := make(chan error, 1)
 	go func() { stopped <- h.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-stopped; err != nil {
-			t.Errorf("Run = %v", err)
-		}
-	})
-	return &fixture{Hub: h, db: c.DB, verbs: h.Verbs()}
+	var once sync.Once
+	stop := func() {
+		once.Do(func() {
+			cancel()
+			if err := <-stopped; err != nil {
+				t.Errorf("Run = %v", err)
+			}
+		})
+	}
+	t.Cleanup(stop)
+	return &fixture{Hub: h, db: c.DB, verbs: h.Verbs(), stop: stop}
 }
 
 // serve serves the fixture over HTTP and returns its URL.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -335,6 +336,19 @@ func TestAdopt(t *testing.T) {
 			t.Errorf("digest in the new epoch: %v, %v", got.Diff(want), err)
 		}
 	})
+	t.Run("not beside a running hub", func(t *testing.T) {
+		deadline := time.Now().Add(20 * time.Second)
+		for {
+			err := hub.Adopt(t.Context(), db, hub.AdoptUpgrade)
+			if errors.Is(err, hub.ErrRunning) {
+				return
+			}
+			if err != nil || time.Now().After(deadline) {
+				t.Fatalf("adopt beside a hub: %v, want ErrRunning", err)
+			}
+		}
+	})
+	f.stop()
 	t.Run("again, before anything was written", func(t *testing.T) {
 		for range 2 {
 			if err := hub.Adopt(t.Context(), db, hub.AdoptRestore); err != nil {

@@ -2,6 +2,7 @@ package hub_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -71,6 +72,13 @@ func TestCreate(t *testing.T) {
 		}
 		if n := f.count(t, "SELECT count(*) FROM artifact WHERE id = 'h-dry'"); n != 0 {
 			t.Error("a dry run wrote")
+		}
+	})
+	t.Run("begins where the lifecycle begins", func(t *testing.T) {
+		in := hypothesis("h-early", "x")
+		in.State = "resolved"
+		if _, err := verb.Create.Call(contributor(t.Context()), f.verbs, in); !artifact.IsCode(err, artifact.CodeLifecycleViolation) {
+			t.Errorf("create in state resolved: %v, want lifecycle_violation", err)
 		}
 	})
 	t.Run("names every fault", func(t *testing.T) {
@@ -154,6 +162,40 @@ func TestUpdate(t *testing.T) {
 		old, err := verb.Get.Call(ctx, f.verbs, verb.GetRequest{Ref: first.Ref})
 		if err != nil || string(old.Artifact.Content) != `{"statement":"first"}` || old.Artifact.IsLatest {
 			t.Errorf("first version = %+v, %v", old.Artifact, err)
+		}
+	})
+	t.Run("of the state alone is a reviewer's too", func(t *testing.T) {
+		h := f.mustCreate(t, hypothesis("h-moved", "x"))
+		move := func(ctx context.Context, base artifact.Hash, in verb.UpdateRequest) (verb.WriteResult, error) {
+			in.Ref, in.BaseContentHash = "hypothesis:h-moved", base
+			return verb.Update.Call(ctx, f.verbs, in)
+		}
+		reviewer := as(t.Context(), "rev", verb.Reviewer)
+		out, err := move(ctx, h.ContentHash, verb.UpdateRequest{State: "investigating"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := move(ctx, out.ContentHash, verb.UpdateRequest{State: "resolved"}); !artifact.IsCode(err, artifact.CodePermissionDenied) {
+			t.Errorf("a contributor resolves: %v", err)
+		}
+		if _, err := move(reviewer, out.ContentHash, verb.UpdateRequest{State: "resolved", Title: "Mine now"}); !artifact.IsCode(err, artifact.CodePermissionDenied) {
+			t.Errorf("a reviewer renames: %v", err)
+		}
+		out, err = move(reviewer, out.ContentHash, verb.UpdateRequest{State: "resolved"})
+		if err != nil || out.Revision != 3 {
+			t.Errorf("a reviewer resolves: %+v, %v", out, err)
+		}
+		if n := f.count(t, "SELECT count(*) FROM event WHERE type = 'hypothesis.lifecycle' AND ref LIKE 'hypothesis:h-moved@%'"); n != 2 {
+			t.Errorf("%d lifecycle events, want 2", n)
+		}
+	})
+	t.Run("refuses indices that RFC 6901 does not have", func(t *testing.T) {
+		in := hypothesis("h-array", "x")
+		in.Content = json.RawMessage(`{"statement":"x","therapies":["a","b"]}`)
+		h := f.mustCreate(t, in)
+		_, err := verb.Update.Call(ctx, f.verbs, verb.UpdateRequest{Ref: "hypothesis:h-array", BaseContentHash: h.ContentHash, Patch: json.RawMessage(`[{"op":"remove","path":"/content/therapies/-1"}]`)})
+		if !artifact.IsCode(err, artifact.CodeValidationFailed) {
+			t.Errorf("remove of index -1: %v", err)
 		}
 	})
 	t.Run("of an append-only type is refused", func(t *testing.T) {
@@ -307,6 +349,13 @@ func TestBatch(t *testing.T) {
 			if e := out.Items[i].Error; e != nil && e.Code != code || e == nil && code != "" {
 				t.Errorf("item %d = %+v, want %s", i, out.Items[i], code)
 			}
+		}
+	})
+	t.Run("an alias stands once", func(t *testing.T) {
+		again := hypo
+		out, err := verb.Batch.Call(contributor(t.Context()), f.verbs, verb.BatchRequest{Items: []verb.BatchItem{hypo, again}})
+		if err != nil || out.Items[0].Write == nil || out.Items[1].Error == nil || out.Items[1].Error.RequestID == "" {
+			t.Errorf("batch = %+v, %v", out, err)
 		}
 	})
 	t.Run("a replay gives the same answer", func(t *testing.T) {
