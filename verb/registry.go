@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -57,7 +58,9 @@ func Bind[In, Out any](r *Registry, v Verb[In, Out], f func(context.Context, In)
 			var req In
 			if problems := artifact.CheckJSON(raw, "", maxRequestDepth); problems != nil {
 				e := artifact.Invalid(problems...)
-				e.Reason = artifact.ReasonInvalidJSON
+				if slices.ContainsFunc(problems, func(p artifact.Problem) bool { return p.Constraint == "json" }) {
+					e.Reason = artifact.ReasonInvalidJSON // it cannot be read at all
+				}
 				return nil, e
 			}
 			if err := in.decode(raw, &req); err != nil {

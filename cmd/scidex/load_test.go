@@ -40,8 +40,8 @@ func freeAddr(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// output runs the program to its end and returns what it printed.
-func output(t *testing.T, args ...string) string {
+// runToEnd runs the program to its end and returns what it printed.
+func runToEnd(t *testing.T, args ...string) string {
 	t.Helper()
 	p := start(t, nil, args...)
 	out := new(bytes.Buffer)
@@ -84,9 +84,9 @@ func TestLoadOfRealRecords(t *testing.T) {
 		t.Fatal(files, err)
 	}
 	dbURL := pgtest.URL(t, nil)
-	output(t, "hub", "init", "--database-url", dbURL)
-	admin := output(t, "token", "--sub", "loader", "--permissions", "viewer,admin", "--database-url", dbURL)
-	viewer := output(t, "token", "--sub", "lab", "--database-url", dbURL)
+	runToEnd(t, "hub", "init", "--database-url", dbURL)
+	admin := runToEnd(t, "token", "--sub", "loader", "--permissions", "viewer,admin", "--database-url", dbURL)
+	viewer := runToEnd(t, "token", "--sub", "lab", "--database-url", dbURL)
 	hubAddr, nodeAddr, dir := freeAddr(t), freeAddr(t), t.TempDir()
 	hubURL, nodeURL := "http://"+hubAddr, "http://"+nodeAddr
 	startHub := func() *process { return start(t, nil, "hub", "run", "--database-url", dbURL, "--addr", hubAddr) }
@@ -135,7 +135,7 @@ func TestLoadOfRealRecords(t *testing.T) {
 
 	head := readySeq(t.Context(), hubURL, "head")
 	eventuallyWithin(t, 3*time.Minute, "the node has all", func() bool { return readySeq(t.Context(), nodeURL, "applied_seq") == head })
-	if report := output(t, "node", "verify", "--json", "--hub", hubURL, "--token", viewer, "--data", dir); !strings.Contains(report, `"differences":[]`) {
+	if report := runToEnd(t, "node", "verify", "--json", "--hub", hubURL, "--token", viewer, "--data", dir); !strings.Contains(report, `"differences":[]`) {
 		t.Errorf("verify = %.2000s", report)
 	}
 	conn, err := pgx.Connect(t.Context(), dbURL)

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -50,9 +51,27 @@ type process struct {
 	*exec.Cmd
 	stdin  io.WriteCloser
 	stdout *bufio.Reader
-	stderr *strings.Builder
+	stderr *output
 	done   chan struct{} // closed when it ended; err is set then
 	err    error
+}
+
+// output is what a program has written so far, while it goes on writing.
+type output struct {
+	mu sync.Mutex
+	b  strings.Builder // guarded by mu
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
 }
 
 // start starts the program. It is killed at the test's end if it still runs.
@@ -62,7 +81,7 @@ func start(t *testing.T, env []string, args ...string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{Cmd: exec.CommandContext(context.WithoutCancel(t.Context()), self, args...), stderr: new(strings.Builder), done: make(chan struct{})}
+	p := &process{Cmd: exec.CommandContext(context.WithoutCancel(t.Context()), self, args...), stderr: new(output), done: make(chan struct{})}
 	p.Env = append(append(os.Environ(), asScidex+"=1"), env...)
 	p.Stderr = p.stderr
 	out, err := p.StdoutPipe()

@@ -14,8 +14,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/scidex-ai/substrate/internal/postgres"
@@ -83,7 +85,7 @@ func URL(tb testing.TB, setup Setup) string {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		if err := execute(context.WithoutCancel(ctx), server, "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
+		if err := dropDatabase(context.WithoutCancel(ctx), server, name); err != nil {
 			tb.Error(err)
 		}
 	})
@@ -92,6 +94,20 @@ func URL(tb testing.TB, setup Setup) string {
 		tb.Fatal(err)
 	}
 	return u
+}
+
+// dropDatabase drops a database. The server's own autovacuum may be in it, which our role
+// may not end: that is waited for.
+func dropDatabase(ctx context.Context, server, name string) error {
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		err := execute(ctx, server, "DROP DATABASE "+name+" WITH (FORCE)")
+		pg, ok := errors.AsType[*pgconn.PgError](err)
+		const notOurs, inUse = "42501", "55006"
+		if !ok || pg.Code != notOurs && pg.Code != inUse || time.Now().After(deadline) {
+			return err
+		}
+		<-time.After(100 * time.Millisecond)
+	}
 }
 
 func templateOf(setup Setup) *template {
