@@ -1,6 +1,7 @@
 package hub_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -111,9 +112,14 @@ func TestFeedOrder(t *testing.T) {
 // mustReadNothing checks that a follower at a seq gets nothing for a while.
 func (f *fixture) mustReadNothing(t *testing.T, at artifact.Seq) {
 	t.Helper()
-	time.Sleep(400 * time.Millisecond) // more than a poll
-	if head := f.head(t); head != at {
-		t.Errorf("head = %d, want %d: what is not committed shows", head, at)
+	reader, _, err := f.Open(t.Context(), replicate.Position{Seq: at}, commons)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond) // more than a poll
+	defer cancel()
+	if page, err := reader.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a follower at %d reads to %d (%v): what is not committed shows", at, page.To, err)
 	}
 }
 

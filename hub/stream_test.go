@@ -324,7 +324,7 @@ func TestPumpOutlivesTheDatabase(t *testing.T) {
 		for range 5 {
 			appendRows(t, db, 700, "public", artifact.Commons, "test:more")
 		}
-		time.Sleep(600 * time.Millisecond) // a few polls
+		s.until(f.head(t)) // they come all the same
 		if _, err := db.Exec(t.Context(), "DROP TRIGGER refuse ON feed.checkpoint"); err != nil {
 			t.Fatal(err)
 		}
