@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/scidex-ai/substrate/artifact"
@@ -11,7 +12,7 @@ import (
 
 // A Permission lets its holder do one kind of thing. Viewer reads, contributor
 // writes and comments, reviewer decides and moves lifecycles, admin configures.
-// Contributor and reviewer include viewer; nothing else includes another.
+// Each of them reads too; nothing else includes another.
 type Permission = string
 
 // The permissions of a token.
@@ -25,40 +26,146 @@ const (
 // Permissions are all permissions there are.
 var Permissions = []Permission{Viewer, Contributor, Reviewer, Admin}
 
+// Roles are the permissions that an agent was granted, by scope. They are shared
+// and never changed. Commons is not among them: there a token's own permissions
+// count.
+type Roles map[string][]Permission
+
+// Access is what a server knows of agents beside their tokens. A [Directory]
+// implements it.
+type Access interface {
+	// Roles returns what an agent was granted.
+	Roles(agent string) Roles
+	// Revoked reports whether a token no longer counts, though it has not expired.
+	Revoked(t TokenID) bool
+	// MayDelegate reports whether an agent may let others act for it, and whether
+	// the agent is known here at all.
+	MayDelegate(agent string) (may, known bool)
+}
+
+// A TokenID is what a revocation names a token by.
+type TokenID struct {
+	Issuer  string // "" for the network's own hub
+	ID      string // the claim jti
+	Subject string
+	Issued  time.Time
+}
+
 // A Caller is who makes a request, as the server knows it from a verified token
 // and stamps it on everything written. No request carries identity itself.
+//
+// What a caller may do in commons, its token says; in any other scope the roles
+// that it was granted there. Both are asked for anew each time, so that a stream
+// ends with the right to read it.
 type Caller struct {
 	Actor           artifact.Actor
-	Permissions     []Permission
+	Permissions     []Permission // in commons
+	Access          Access       // nil: no scope but commons
+	TokenID         TokenID
 	SessionID       string
 	ParentSessionID string
 	Delegation      []artifact.DelegationStep
 	TaskID          string
 	Scopes          []string  // the token's claim; nil means all that the agent is a member of
+	NodeID          string    // of the node that forwarded the request; "" for none
+	NodeScopes      []string  // what that node, or the one that serves the request, is enrolled for; nil for no limit
 	Expires         time.Time // when the token ends; zero for never
 	Token           string    // the token itself, for forwarding; never logged
 	RequestID       string
 	Now             time.Time // frozen for the request
 }
 
-// Has reports whether c holds the permission or one that includes it.
-func (c *Caller) Has(p Permission) bool {
-	return slices.Contains(c.Permissions, p) ||
-		p == Viewer && (slices.Contains(c.Permissions, Contributor) || slices.Contains(c.Permissions, Reviewer))
+// Has reports whether c holds the permission, or one that includes it, in a
+// scope.
+func (c *Caller) Has(p Permission, scope string) bool {
+	return includes(c.rolesIn(scope), p)
 }
 
-// Need returns a permission_denied error unless c holds the permission.
-func (c *Caller) Need(p Permission, action string) error {
-	if c.Has(p) {
+// includes reports whether one of the roles is p or includes it: any role reads,
+// and no other role includes another.
+func includes(roles []Permission, p Permission) bool {
+	return p == Viewer && len(roles) > 0 || slices.Contains(roles, p)
+}
+
+func (c *Caller) rolesIn(scope string) []Permission {
+	if !c.admitted(scope) {
 		return nil
 	}
-	e := artifact.Denied(fmt.Sprintf("%s takes the permission %s", action, p))
-	e.Details = map[string]any{"needs": p}
+	if scope == artifact.Commons {
+		return c.Permissions
+	}
+	if c.Access == nil {
+		return nil
+	}
+	return c.Access.Roles(c.Actor.ID)[scope]
+}
+
+// admitted reports whether the token and the node let c into a scope at all.
+func (c *Caller) admitted(scope string) bool {
+	return scope == artifact.Commons ||
+		(c.Scopes == nil || slices.Contains(c.Scopes, scope)) && (c.NodeScopes == nil || slices.Contains(c.NodeScopes, scope))
+}
+
+// Need returns a permission_denied error unless c holds one of the permissions
+// in a scope. Ask it only of scopes that c may know of.
+func (c *Caller) Need(scope, action string, anyOf ...Permission) error {
+	if slices.ContainsFunc(anyOf, func(p Permission) bool { return c.Has(p, scope) }) {
+		return nil
+	}
+	return lacks(action, anyOf)
+}
+
+// NeedSomewhere returns a permission_denied error unless c holds one of the
+// permissions in some scope.
+func (c *Caller) NeedSomewhere(action string, anyOf ...Permission) error {
+	if c.Need(artifact.Commons, action, anyOf...) == nil {
+		return nil
+	}
+	if c.Access != nil {
+		for scope := range c.Access.Roles(c.Actor.ID) {
+			if c.Need(scope, action, anyOf...) == nil {
+				return nil
+			}
+		}
+	}
+	return lacks(action, anyOf)
+}
+
+func lacks(action string, anyOf []Permission) error {
+	e := artifact.Denied(fmt.Sprintf("%s takes the permission %s", action, strings.Join(anyOf, " or ")))
+	e.Details = map[string]any{"needs": strings.Join(anyOf, " or ")}
 	return e
 }
 
-// VisibleScopes returns the scopes whose rows c may read.
-func (c *Caller) VisibleScopes() []string { return []string{artifact.Commons} }
+// VisibleScopes returns the scopes whose rows c may read, in order.
+func (c *Caller) VisibleScopes() []string {
+	var scopes []string
+	if c.Has(Viewer, artifact.Commons) {
+		scopes = append(scopes, artifact.Commons)
+	}
+	if c.Access == nil {
+		return scopes
+	}
+	for scope := range c.Access.Roles(c.Actor.ID) {
+		if c.Has(Viewer, scope) {
+			scopes = append(scopes, scope)
+		}
+	}
+	slices.Sort(scopes)
+	return scopes
+}
+
+// Valid returns an error once c's token has ended or was revoked. What outlives a
+// request asks it again and again.
+func (c *Caller) Valid() error {
+	switch {
+	case !c.Expires.IsZero() && time.Now().After(c.Expires.Add(Leeway)):
+		return Unauthenticated("the token has expired")
+	case c.Access != nil && c.Access.Revoked(c.TokenID):
+		return Unauthenticated("the token was revoked")
+	}
+	return nil
+}
 
 type callerKey struct{}
 

@@ -28,6 +28,7 @@ type binding struct {
 	name     string
 	summary  string
 	effect   Effect
+	needs    Needs
 	in, out  *jsonschema.Schema
 	call     func(ctx context.Context, in, out any) error
 	callJSON func(ctx context.Context, raw []byte) (any, error)
@@ -43,15 +44,21 @@ func Bind[In, Out any](r *Registry, v Verb[In, Out], f func(context.Context, In)
 		r.byName = make(map[string]*binding)
 	}
 	in := newCodec[In](v.Name)
+	run := func(ctx context.Context, req In) (out Out, err error) {
+		if err := mayCall(ctx, v.Name, v.Needs); err != nil {
+			return out, err
+		}
+		return f(ctx, req)
+	}
 	b := &binding{
-		name: v.Name, summary: v.Summary, effect: v.Effect, in: in.schema, out: schemaOf[Out](),
+		name: v.Name, summary: v.Summary, effect: v.Effect, needs: v.Needs, in: in.schema, out: schemaOf[Out](),
 		call: func(ctx context.Context, in, out any) (err error) {
 			typed, ok := out.(*Out)
 			req, ok2 := in.(In)
 			if !ok || !ok2 {
 				return fmt.Errorf("verb %s: called with %T and %T", v.Name, in, out)
 			}
-			*typed, err = f(ctx, req)
+			*typed, err = run(ctx, req)
 			return err
 		},
 		callJSON: func(ctx context.Context, raw []byte) (any, error) {
@@ -66,11 +73,23 @@ func Bind[In, Out any](r *Registry, v Verb[In, Out], f func(context.Context, In)
 			if err := in.decode(raw, &req); err != nil {
 				return nil, err
 			}
-			return f(ctx, req)
+			return run(ctx, req)
 		},
 	}
 	r.order = append(r.order, b)
 	r.byName[v.Name] = b
+}
+
+// mayCall refuses callers who could not use a verb on anything.
+func mayCall(ctx context.Context, name string, n Needs) error {
+	c, err := CallerFrom(ctx)
+	if err != nil || len(n.AnyOf) == 0 {
+		return err
+	}
+	if n.Where == InCommons {
+		return c.Need(artifact.Commons, name, n.AnyOf...)
+	}
+	return c.NeedSomewhere(name, n.AnyOf...)
 }
 
 // Invoke implements [Invoker] in process, without encoding anything.

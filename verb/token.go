@@ -23,6 +23,10 @@ import (
 // Audience is the audience of tokens that any hub or node of the network takes.
 const Audience = "scidex"
 
+// Leeway is how far the clocks of a network may differ: a token is taken so long
+// before it begins and after it ends.
+const Leeway = 30 * time.Second
+
 // maxToken is the longest token that is looked at, in bytes.
 const maxToken = 16 << 10
 
@@ -281,7 +285,7 @@ func (v *Verifier) Verify(ctx context.Context, token string) (*Caller, error) {
 		return k, err
 	},
 		jwt.WithValidMethods([]string{jwt.SigningMethodEdDSA.Alg()}),
-		jwt.WithExpirationRequired(), jwt.WithIssuedAt(), jwt.WithLeeway(30*time.Second),
+		jwt.WithExpirationRequired(), jwt.WithIssuedAt(), jwt.WithLeeway(Leeway),
 		jwt.WithAudience(audiences...))
 	switch {
 	case failed != nil:

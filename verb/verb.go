@@ -16,7 +16,32 @@ type Verb[In, Out any] struct {
 	Name    string // in URLs, such as "create" or "messages/send"
 	Summary string // one sentence, for people and for agents
 	Effect  Effect
+	Needs   Needs
 }
+
+// Needs says which permission a verb takes, and where. docs/PERMISSIONS.md is made
+// of it. The registry refuses callers who hold none of them anywhere; whether
+// they hold it in the scope of what they touch, the verb's own code checks.
+type Needs struct {
+	AnyOf []Permission // one of them is enough; none: any valid token
+	Where Where
+	Note  string // what else decides, for people
+}
+
+// Where says in which scope a permission must be held.
+type Where string
+
+// The places of a permission.
+const (
+	InScope   Where = ""        // the scope of what is touched
+	InCommons Where = "commons" // the hub as a whole
+)
+
+// What most verbs take.
+var (
+	toRead  = Needs{AnyOf: []Permission{Viewer}}
+	toWrite = Needs{AnyOf: []Permission{Contributor}}
+)
 
 // Effect says whether a verb writes.
 type Effect string

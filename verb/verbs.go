@@ -14,41 +14,49 @@ var (
 		Name:    "get",
 		Summary: "Read the current version of an artifact, or one pinned by its content hash.",
 		Effect:  Read,
+		Needs:   toRead,
 	}
 	List = Verb[ListRequest, ListResponse]{
 		Name:    "list",
 		Summary: "List current artifacts, newest first, all or of one type, page by page.",
 		Effect:  Read,
+		Needs:   toRead,
 	}
 	Schema = Verb[SchemaRequest, SchemaResponse]{
 		Name:    "schema",
 		Summary: "Read the schema of one type, or of all types.",
 		Effect:  Read,
+		Needs:   Needs{},
 	}
 	Create = Verb[CreateRequest, WriteResult]{
 		Name:    "create",
 		Summary: "Create an artifact of a registered type, with its links.",
 		Effect:  Write,
+		Needs:   toWrite,
 	}
 	Update = Verb[UpdateRequest, WriteResult]{
 		Name:    "update",
 		Summary: "Write a new version of an artifact, based on the version you read.",
 		Effect:  Write,
+		Needs:   Needs{AnyOf: []Permission{Contributor, Reviewer}, Note: "a reviewer may only move the lifecycle; in a private scope the artifact's creator may update it too"},
 	}
 	Link = Verb[LinkRequest, LinkResult]{
 		Name:    "link",
 		Summary: "Link one artifact to another by a predicate of its type.",
 		Effect:  Write,
+		Needs:   toWrite,
 	}
 	Signal = Verb[SignalRequest, SignalResult]{
 		Name:    "signal",
 		Summary: "Attach a number to an artifact: a vote, a rank, funds.",
 		Effect:  Write,
+		Needs:   toWrite,
 	}
 	Batch = Verb[BatchRequest, BatchResult]{
 		Name:    "batch",
 		Summary: "Run many writes in one transaction, all or none when atomic.",
 		Effect:  Write,
+		Needs:   Needs{AnyOf: []Permission{Contributor, Admin}, Note: "an admin may only import, into commons"},
 	}
 )
 
