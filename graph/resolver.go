@@ -151,6 +151,9 @@ func ErrorPresenter(log *slog.Logger) graphql.ErrorPresenterFunc {
 		if own.Reason != "" {
 			out.Extensions["reason"] = own.Reason
 		}
+		if own.RetryAfterMS > 0 {
+			out.Extensions["retryAfterMs"] = own.RetryAfterMS
+		}
 		if len(own.Problems) > 0 {
 			out.Extensions["problems"] = own.Problems
 		}

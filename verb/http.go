@@ -24,6 +24,7 @@ const PathPrefix = "/api/scidex/"
 type Server struct {
 	Registry *Registry
 	Verifier *Verifier
+	Limiter  *Limiter // nil for no limits
 	Log      *slog.Logger
 }
 
@@ -34,10 +35,19 @@ func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
 	name := strings.TrimPrefix(req.URL.Path, PathPrefix)
 	ctx, caller, err := Authenticate(req.Context(), w, req.Header, s.Verifier)
 	if err != nil {
+		WriteError(ctx, w, s.Log, s.Limiter.Refuse(w, req, err))
+		return
+	}
+	ctx = WithQuotaHeader(ctx, w.Header())
+	b, ok := s.Registry.byName[name]
+	class := ClassRead
+	if ok {
+		class = Class(b.effect)
+	}
+	if err := s.Limiter.Allow(ctx, caller, class, 1); err != nil {
 		WriteError(ctx, w, s.Log, err)
 		return
 	}
-	b, ok := s.Registry.byName[name]
 	if !ok {
 		WriteError(ctx, w, s.Log, unknownVerb(name))
 		return
@@ -47,10 +57,8 @@ func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
 		WriteError(ctx, w, s.Log, &artifact.Error{Code: artifact.CodeValidationFailed, Reason: "method_not_allowed", Message: "verbs are called by POST"})
 		return
 	}
-	if mt, _, err := mime.ParseMediaType(req.Header.Get("Content-Type")); err != nil || mt != "application/json" {
-		WriteError(ctx, w, s.Log, &artifact.Error{
-			Code: artifact.CodeValidationFailed, Reason: "unsupported_media_type", Message: "the body is application/json",
-		})
+	if err := needJSON(req); err != nil {
+		WriteError(ctx, w, s.Log, err)
 		return
 	}
 	limit := int64(MaxRequestBytes)
@@ -62,13 +70,27 @@ func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
 		WriteError(ctx, w, s.Log, bodyError(err, limit))
 		return
 	}
-	out, err := b.callJSON(ctx, raw)
+	out, err := b.callJSON(ctx, raw, func(in any) error {
+		if items := weight(in); items > 1 {
+			return s.Limiter.Allow(ctx, caller, class, items-1) // one was counted before it was read
+		}
+		return nil
+	})
 	if err != nil {
 		WriteError(ctx, w, s.Log, err)
 		return
 	}
 	w.Header().Set("X-Request-Id", caller.RequestID)
 	WriteJSON(w, http.StatusOK, out)
+}
+
+func needJSON(req *http.Request) error {
+	if mt, _, err := mime.ParseMediaType(req.Header.Get("Content-Type")); err != nil || mt != "application/json" {
+		return &artifact.Error{
+			Code: artifact.CodeValidationFailed, Reason: "unsupported_media_type", Message: "the body is application/json",
+		}
+	}
+	return nil
 }
 
 func bodyError(err error, limit int64) error {
@@ -108,6 +130,13 @@ func requestID(head http.Header) string {
 	return uuid.NewString()
 }
 
+// withRequestID returns the context of a request that nobody has authenticated yet.
+func withRequestID(w http.ResponseWriter, req *http.Request) context.Context {
+	id := requestID(req.Header)
+	w.Header().Set("X-Request-Id", id)
+	return context.WithValue(req.Context(), requestIDKey{}, id)
+}
+
 // WriteError writes an error's body with its status. What is no
 // [artifact.Error] is logged and answered as internal_error.
 func WriteError(ctx context.Context, w http.ResponseWriter, log *slog.Logger, err error) {
@@ -123,9 +152,14 @@ func WriteError(ctx context.Context, w http.ResponseWriter, log *slog.Logger, er
 		w.Header().Set("WWW-Authenticate", `Bearer realm="scidex"`)
 	}
 	if e.RetryAfterMS > 0 {
-		w.Header().Set("Retry-After", strconv.FormatInt((e.RetryAfterMS+999)/1000, 10))
+		w.Header().Set("Retry-After", retryAfter(&e))
 	}
 	WriteJSON(w, status, &e)
+}
+
+// retryAfter returns the header's value, in whole seconds.
+func retryAfter(e *artifact.Error) string {
+	return strconv.FormatInt((e.RetryAfterMS+999)/1000, 10)
 }
 
 // statuses gives the HTTP status of a code; a reason listed in reasonStatuses
@@ -164,10 +198,7 @@ func Status(e *artifact.Error) int {
 // NotServed answers requests for paths that a server does not have.
 func NotServed(log *slog.Logger) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
-		id := requestID(req.Header)
-		w.Header().Set("X-Request-Id", id)
-		ctx := context.WithValue(req.Context(), requestIDKey{}, id)
-		WriteError(ctx, w, log, &artifact.Error{Code: artifact.CodeNotFound, Reason: "unknown_path", Message: "nothing is served here"})
+		WriteError(withRequestID(w, req), w, log, &artifact.Error{Code: artifact.CodeNotFound, Reason: "unknown_path", Message: "nothing is served here"})
 	}
 }
 

@@ -31,7 +31,7 @@ type binding struct {
 	needs    Needs
 	in, out  *jsonschema.Schema
 	call     func(ctx context.Context, in, out any) error
-	callJSON func(ctx context.Context, raw []byte) (any, error)
+	callJSON func(ctx context.Context, raw []byte, admit func(in any) error) (any, error) // admit sees the request before it runs
 }
 
 // Bind makes f the code that runs v in r. It panics if v is bound twice or if
@@ -61,16 +61,15 @@ func Bind[In, Out any](r *Registry, v Verb[In, Out], f func(context.Context, In)
 			*typed, err = run(ctx, req)
 			return err
 		},
-		callJSON: func(ctx context.Context, raw []byte) (any, error) {
+		callJSON: func(ctx context.Context, raw []byte, admit func(in any) error) (any, error) {
 			var req In
-			if problems := artifact.CheckJSON(raw, "", maxRequestDepth); problems != nil {
-				e := artifact.Invalid(problems...)
-				if slices.ContainsFunc(problems, func(p artifact.Problem) bool { return p.Constraint == "json" }) {
-					e.Reason = artifact.ReasonInvalidJSON // it cannot be read at all
-				}
-				return nil, e
+			if err := checkRequest(raw); err != nil {
+				return nil, err
 			}
 			if err := in.decode(raw, &req); err != nil {
+				return nil, err
+			}
+			if err := admit(req); err != nil {
 				return nil, err
 			}
 			return run(ctx, req)
@@ -78,6 +77,19 @@ func Bind[In, Out any](r *Registry, v Verb[In, Out], f func(context.Context, In)
 	}
 	r.order = append(r.order, b)
 	r.byName[v.Name] = b
+}
+
+// checkRequest refuses a body that is not JSON as requests must be.
+func checkRequest(raw []byte) error {
+	problems := artifact.CheckJSON(raw, "", maxRequestDepth)
+	if problems == nil {
+		return nil
+	}
+	e := artifact.Invalid(problems...)
+	if slices.ContainsFunc(problems, func(p artifact.Problem) bool { return p.Constraint == "json" }) {
+		e.Reason = artifact.ReasonInvalidJSON // it cannot be read at all
+	}
+	return e
 }
 
 // mayCall refuses callers who could not use a verb on anything.

@@ -136,10 +136,14 @@ func utf8Charset(attrs map[string]string) bool {
 }
 
 // writeExecuted answers 200, as clients of application/json expect of anything well
-// formed, but 400 to a request error where the media type makes that unambiguous.
+// formed, but 400 to a request error where the media type makes that unambiguous,
+// and 429 to one that came too soon: nobody has read it.
 func writeExecuted(w http.ResponseWriter, media string, r *graphql.Response) {
 	status := http.StatusOK
-	if media == mediaGraphQL && requestFailed(r) {
+	switch {
+	case requestFailed(r) && r.Errors[0].Extensions["code"] == "rate_limited":
+		status = http.StatusTooManyRequests
+	case media == mediaGraphQL && requestFailed(r):
 		status = http.StatusBadRequest
 	}
 	writeResponse(w, media, status, r)
