@@ -43,7 +43,9 @@ type Artifact struct {
 	IsLatest      bool            `json:"is_latest"`
 	SupersededBy  string          `json:"superseded_by,omitempty"`
 	QualityScore  *float64        `json:"quality_score"`
-	Content       json.RawMessage `json:"content,omitempty"` // canonical bytes, never re-encoded
+	Content       json.RawMessage `json:"content,omitempty"`               // canonical bytes, never re-encoded
+	Signatures    json.RawMessage `json:"additional_signatures,omitempty"` // an array, as given
+	Redaction     json.RawMessage `json:"redaction,omitempty"`             // at, by and reason, of a version whose body was taken out
 }
 
 // A Seq is a place in the hub's event log: 1 for the first change, rising by one

@@ -55,6 +55,10 @@ type IDStrategy struct {
 	Pattern        string   `json:"pattern,omitempty"`         // RE2; the whole id must match
 }
 
+// VisibilityParticipants is the visibility of a type whose artifacts only their
+// author and those they are addressed to may see.
+const VisibilityParticipants = "participants"
+
 // A LinkRule says where links with one predicate may lead.
 type LinkRule struct {
 	ToTypes          []string `json:"to_types"` // empty: any

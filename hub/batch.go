@@ -98,14 +98,15 @@ var validAlias = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 // mayBatch refuses callers who may not write what a batch writes.
 func mayBatch(c *verb.Caller, in *verb.BatchRequest) error {
 	if in.Import {
-		return c.Need(verb.Admin, "importing")
+		return c.Need(artifact.Commons, "importing", verb.Admin)
 	}
-	if !c.Has(verb.Contributor) && c.Has(verb.Admin) {
+	err := c.NeedSomewhere("writing", verb.Contributor)
+	if err != nil && c.Has(verb.Admin, artifact.Commons) {
 		e := artifact.Denied("an admin does not write content: use a contributor's token, or import")
 		e.Details = map[string]any{"needs": verb.Contributor}
 		return e
 	}
-	return c.Need(verb.Contributor, "writing")
+	return err
 }
 
 func (h *Hub) itemOp(c *verb.Caller, item *verb.BatchItem, imported bool) (op, error) {

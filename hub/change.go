@@ -2,6 +2,7 @@ package hub
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -15,6 +16,7 @@ import (
 // changeRows gathers the rows of a commit, column by column, as feed.append
 // takes them.
 type changeRows struct {
+	internal                         bool // of rows added from now on: they are in no feed
 	class, scope, kind, op, ref      []string
 	revision                         []int32
 	hash, prevHash                   [][]byte
@@ -50,6 +52,15 @@ func (r *changeRows) putEncoded(scope, kind, ref string, revision int, hash, pre
 	r.data = append(r.data, &text)
 }
 
+// remove adds the row of a thing that is gone from its scope.
+func (r *changeRows) remove(scope, kind, ref string, revision int, prev artifact.Hash, e *eventOf) error {
+	r.add(scope, kind, replicate.Delete, ref, revision)
+	r.hash = append(r.hash, nil)
+	r.prevHash = append(r.prevHash, bytesOf(prev))
+	r.data = append(r.data, nil)
+	return r.event(e)
+}
+
 // emit adds a row that is nothing but an event.
 func (r *changeRows) emit(scope, ref string, revision int, e *eventOf) error {
 	r.add(scope, replicate.KindEvent, replicate.Emit, ref, revision)
@@ -60,12 +71,23 @@ func (r *changeRows) emit(scope, ref string, revision int, e *eventOf) error {
 }
 
 func (r *changeRows) add(scope, kind, op, ref string, revision int) {
-	r.class = append(r.class, replicate.Public)
+	class := replicate.Public
+	if r.internal {
+		class = replicate.Internal
+	}
+	r.class = append(r.class, class)
 	r.scope = append(r.scope, scope)
 	r.kind = append(r.kind, kind)
 	r.op = append(r.op, op)
 	r.ref = append(r.ref, ref)
 	r.revision = append(r.revision, int32(revision)) //nolint:gosec // revisions count writes of one artifact
+}
+
+// touchAccess reports whether rows change who may do what.
+func (r *changeRows) touchAccess() bool {
+	return slices.ContainsFunc(r.kind, func(kind string) bool {
+		return kind == replicate.KindMembership || kind == replicate.KindRevocation || kind == kindNode
+	})
 }
 
 func (r *changeRows) event(e *eventOf) error {
@@ -85,6 +107,8 @@ func (r *changeRows) event(e *eventOf) error {
 	r.eventDetail = append(r.eventDetail, &text)
 	return nil
 }
+
+var noHash artifact.Hash
 
 func bytesOf(h artifact.Hash) []byte {
 	if h.IsZero() {

@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"encoding/json"
 	"strconv"
 	"strings"
 
@@ -16,9 +17,6 @@ import (
 func (h *Hub) create(ctx context.Context, in verb.CreateRequest) (out verb.WriteResult, err error) {
 	c, err := verb.CallerFrom(ctx)
 	if err != nil {
-		return out, err
-	}
-	if err := c.Need(verb.Contributor, "creating"); err != nil {
 		return out, err
 	}
 	return single[verb.WriteResult](ctx, h, c, &writeRequest{
@@ -40,8 +38,11 @@ type createOp struct {
 	state      string
 	content    []byte
 	links      []*linkOp
+	signatures []byte // canonical; nil for none
 	provenance replicate.Provenance
 	requestID  string
+
+	addressees []string // of a type with participants, loaded
 }
 
 // newCreate checks all of a request that can be checked without the database.
@@ -59,11 +60,9 @@ func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, alias, verbName 
 			problems = append(problems, *p)
 		}
 	}
-	id := in.ID
-	if id == "" {
-		id = newID(schema)
-	}
-	note(schema.CheckID(id, "/id"))
+	scope := orCommons(in.Scope)
+	id, fault := idIn(scope, schema, in.ID, imported)
+	note(fault)
 	note(artifact.CheckTitle(in.Title, "/title"))
 	state := in.State
 	if state == "" {
@@ -71,6 +70,8 @@ func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, alias, verbName 
 	} else {
 		note(schema.CheckState(state, "/state"))
 	}
+	signatures, faults := checkSignatures(in.AdditionalSignatures)
+	problems = append(problems, faults...)
 	if len(in.Links) > verb.MaxLinksPerWrite {
 		note(&artifact.Problem{Path: "/links", Constraint: "max_items", Message: "at most " + strconv.Itoa(verb.MaxLinksPerWrite) + " links"})
 	}
@@ -80,7 +81,7 @@ func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, alias, verbName 
 		problems = append(problems, schema.Validate(content, "/content")...)
 	}
 	o := &createOp{
-		schema: schema, alias: alias, scope: orCommons(in.Scope), title: in.Title, state: state, content: content,
+		schema: schema, alias: alias, scope: scope, signatures: signatures, title: in.Title, state: state, content: content,
 		provenance: provenance(c, verbName, imported), requestID: c.RequestID,
 		ref: artifact.Ref{Type: in.Type, ID: id},
 	}
@@ -93,7 +94,7 @@ func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, alias, verbName 
 		return nil, artifact.Invalid(problems...)
 	}
 	if !imported { // an import brings artifacts as they are elsewhere
-		if err := schema.CheckTransition(schema.Initial(), state, c.Permissions); err != nil {
+		if err := schema.CheckTransition(schema.Initial(), state, c.RolesIn(scope)); err != nil {
 			return nil, err
 		}
 	}
@@ -126,6 +127,95 @@ func newUUID() string {
 	return id.String()
 }
 
+// idIn returns the id of a new artifact. In a private scope ids begin with it, so
+// that no collision tells anything to those outside; in commons none may look so.
+func idIn(scope string, schema *artifact.Schema, id string, imported bool) (string, *artifact.Problem) {
+	if id == "" {
+		id = newID(schema)
+	}
+	if scope == artifact.Commons {
+		if first, _, nested := strings.Cut(id, "/"); nested && verb.ValidScope(first) && !imported {
+			return id, &artifact.Problem{
+				Path: "/id", Constraint: "scoped_id", Value: artifact.Received(id),
+				Message: "an id in commons does not begin as those of private scopes do: with lower-case letters, digits and hyphens before a /",
+			}
+		}
+		return id, schema.CheckID(id, "/id")
+	}
+	local := strings.TrimPrefix(id, scope+"/")
+	if p := schema.CheckID(local, "/id"); p != nil {
+		return id, p
+	}
+	id = scope + "/" + local
+	if !artifact.ValidID(id) {
+		return id, &artifact.Problem{Path: "/id", Constraint: "max_bytes", Message: "an id is at most 256 bytes, its scope's id and a / among them"}
+	}
+	return id, nil
+}
+
+// checkSignatures returns additional signatures in canonical form, nil for none.
+func checkSignatures(given []json.RawMessage) ([]byte, []artifact.Problem) {
+	const at = "/additional_signatures"
+	if len(given) == 0 {
+		return nil, nil
+	}
+	if len(given) > verb.MaxSignatures {
+		return nil, []artifact.Problem{{Path: at, Constraint: "max_items", Message: "at most " + strconv.Itoa(verb.MaxSignatures) + " signatures"}}
+	}
+	var problems []artifact.Problem
+	list := []byte{'['}
+	for i, raw := range given {
+		canonical, faults := artifact.Canonical(raw, at+"/"+strconv.Itoa(i))
+		problems = append(problems, faults...)
+		if i > 0 {
+			list = append(list, ',')
+		}
+		list = append(list, canonical...)
+	}
+	list = append(list, ']')
+	if len(list) > verb.MaxSignatureBytes {
+		problems = append(problems, artifact.Problem{Path: at, Constraint: "max_bytes", Message: "signatures are at most " + strconv.Itoa(verb.MaxSignatureBytes) + " bytes together"})
+	}
+	return list, problems
+}
+
+// insertParticipantQuery may meet an agent twice: as author and addressee.
+const insertParticipantQuery = `
+	INSERT INTO participant (type, id, agent) VALUES ($1, $2, $3)
+	ON CONFLICT DO NOTHING`
+
+var _ loader = (*createOp)(nil)
+
+// load implements loader: it finds whom an artifact is for whose type has
+// participants.
+func (o *createOp) load(ctx context.Context, db querier, s *state) error {
+	o.addressees = nil
+	if o.schema.Visibility != artifact.VisibilityParticipants {
+		return nil
+	}
+	var addressed struct{ Recipient string }
+	if err := json.Unmarshal(o.content, &addressed); err != nil {
+		return err
+	}
+	agents, err := resolve(ctx, db, s.caller, addressed.Recipient)
+	if err != nil {
+		return err
+	}
+	if len(agents) == 0 {
+		return verb.UnknownRecipient("/content/recipient", addressed.Recipient)
+	}
+	o.addressees = append(agents, s.caller.Actor.ID)
+	return nil
+}
+
+// noScopeToWrite is the answer for a scope that is not there or that the caller
+// may not know of.
+func noScopeToWrite(id string) error {
+	return artifact.Invalid(artifact.Problem{
+		Path: "/scope", Constraint: "scope", Message: "no such scope that you may write to", Value: artifact.Received(id),
+	})
+}
+
 func orCommons(scope string) string {
 	if scope == "" {
 		return artifact.Commons
@@ -148,9 +238,13 @@ func (o *createOp) needs(n *needs) {
 
 func (o *createOp) decide(s *state) error {
 	if !s.known[o.scope] {
-		return artifact.Invalid(artifact.Problem{
-			Path: "/scope", Constraint: "scope", Message: "no such scope that you may write to", Value: artifact.Received(o.scope),
-		})
+		return noScopeToWrite(o.scope)
+	}
+	if err := s.need(o.scope, "creating", verb.Contributor); err != nil {
+		return err
+	}
+	if s.taken[o.ref.Current()] { // it was in commons once, or is another's message
+		return &artifact.Error{Code: artifact.CodeVersionConflict, Reason: "id_taken", Message: "the id is taken: give another"}
 	}
 	if current, ok := s.heads[o.ref.Current()]; ok {
 		if current.content == nil {
@@ -162,7 +256,10 @@ func (o *createOp) decide(s *state) error {
 	h := &head{Head: replicate.Head{
 		ContentHash: o.ref.Hash, CreatedAt: now, CreatedBy: by, ID: o.ref.ID, IsLatest: true, Revision: 1,
 		SchemaVersion: o.schema.SchemaVersion, Scope: o.scope, State: o.state, Title: o.title, Type: o.ref.Type, UpdatedAt: now, UpdatedBy: by,
-	}, created: true, content: o.content, updatedKind: s.caller.Actor.Kind}
+	}, created: true, audience: everyone, content: o.content, updatedKind: s.caller.Actor.Kind}
+	if o.addressees != nil {
+		h.audience = participants
+	}
 	s.heads[o.ref.Current()] = h
 	for i, l := range o.links {
 		if err := l.check(s); err != nil {
@@ -170,10 +267,13 @@ func (o *createOp) decide(s *state) error {
 			return at(err, "/links/"+strconv.Itoa(i))
 		}
 	}
-	if err := s.addRevision(h, o.content, o.provenance, ""); err != nil {
+	if err := s.addRevision(h, o.content, o.provenance, "", o.signatures); err != nil {
 		return err
 	}
-	err := s.addHead(h, &eventOf{typ: h.Type + ".created", ref: o.ref.String(), payload: map[string]any{"revision": 1, "title": o.title}})
+	for _, agent := range o.addressees {
+		s.also(insertParticipantQuery, h.Type, h.ID, agent)
+	}
+	err := s.addHead(h, &eventOf{typ: h.Type + ".created", ref: o.ref.String(), payload: map[string]any{"revision": 1}})
 	if err != nil {
 		return err
 	}
@@ -195,7 +295,8 @@ func (o *createOp) answer(seq artifact.Seq, token string) any {
 	}
 	return &verb.WriteResult{
 		Ref: o.ref, ContentHash: o.ref.Hash, Revision: 1, Created: true, Links: links, RequestID: o.requestID,
-		Idempotency: verb.IdempotencyNone, ProvenanceRefs: []string{}, Warnings: []artifact.Problem{}, Seq: seq, ConsistencyToken: token,
+		Idempotency: verb.IdempotencyNone, ProvenanceRefs: []string{}, Warnings: []artifact.Problem{}, Signatures: o.signatures,
+		Seq: seq, ConsistencyToken: token,
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 // of their commits, with no seq left out.
 func TestFeedOrder(t *testing.T) {
 	f := newHub(t)
+	f.mustCreate(t, hypothesis("first", "x")) // tells of its author too
 	s, hello := follow(t, f.serve(t), f.token(t, "vic", verb.Viewer), fmt.Sprintf("cursor=%d", f.head(t)), plain)
 	at := hello.Head
 	begin := func() pgx.Tx {
@@ -370,8 +371,8 @@ func TestHiddenRows(t *testing.T) {
 	}
 	f.mustCreate(t, hypothesis("h", "x"))
 	s.until(f.head(t))
-	if len(s.rows) != 2 {
-		t.Errorf("%d rows, want the hypothesis's two", len(s.rows))
+	if len(s.rows) != 3 {
+		t.Errorf("%d rows, want the hypothesis's two and its author's", len(s.rows))
 	}
 }
 

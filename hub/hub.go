@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -42,6 +43,17 @@ type Config struct {
 	// default is 1,048,576.
 	PartitionRows int64
 
+	// Origins are the web origins, beside the hub's own, whose pages may call it
+	// with the cookie and read answers.
+	Origins []string
+
+	// Limits bound what each agent and client address may do. The default is
+	// [verb.StandardLimits].
+	Limits verb.Limits
+
+	// TrustedProxies are those whose X-Forwarded-For names the client.
+	TrustedProxies []netip.Prefix
+
 	// NodeURL, when set, is where GET / sends people to look around.
 	NodeURL string
 
@@ -55,9 +67,11 @@ type Hub struct {
 	db      *pgxpool.Pool
 	log     *slog.Logger
 	id      identity
+	keys    *keyring
 	pump    *pump
 	schemas schemaCache
-	agents  sync.Map // ids of agents that have a row; string → struct{}
+	access  access
+	agents  sync.Map // agents that the feed has told of; seenIn → struct{}
 	metrics *metrics
 }
 
@@ -65,7 +79,6 @@ type Hub struct {
 type identity struct {
 	hubID string
 	epoch int
-	keys  []*verb.Key // newest first; the first signs
 }
 
 // OpenPool connects to a database and sets the limits that keep one stuck client
@@ -116,6 +129,10 @@ func Open(ctx context.Context, c Config) (*Hub, error) {
 	if c.Metrics == nil {
 		c.Metrics = prometheus.NewRegistry()
 	}
+	var err error
+	if c.Origins, err = verb.ParseOrigins(c.Origins); err != nil {
+		return nil, err
+	}
 	if err := CheckMigrated(ctx, c.DB); err != nil {
 		return nil, err
 	}
@@ -124,8 +141,14 @@ func Open(ctx context.Context, c Config) (*Hub, error) {
 		return nil, err
 	}
 	h := &Hub{config: c, db: c.DB, log: c.Log, id: id}
+	if h.keys, err = openKeyring(ctx, h.db, h.log); err != nil {
+		return nil, err
+	}
 	h.metrics = newMetrics(h, c.Metrics)
-	h.pump = newPump(h.db, c.Log, c.PollInterval, c.RingBytes)
+	h.pump = newPump(h.db, c.Log, c.PollInterval, c.RingBytes, h.access.follow)
+	if err := h.access.load(ctx, h.db); err != nil {
+		return nil, err
+	}
 	if err := h.schemas.load(ctx, h.db); err != nil {
 		return nil, err
 	}
@@ -139,6 +162,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	g.Go(func() error { return h.pump.run(ctx) })
 	g.Go(func() error { return h.keepPartitions(ctx) })
 	g.Go(func() error { return h.keepPresence(ctx) })
+	g.Go(func() error { return h.keys.run(ctx) })
 	return g.Wait()
 }
 
@@ -148,33 +172,9 @@ func (h *Hub) HubID() string { return h.id.hubID }
 // Epoch returns the epoch of the log.
 func (h *Hub) Epoch() int { return h.id.epoch }
 
-// SigningKey returns the key that signs tokens.
-func (h *Hub) SigningKey() *verb.Key { return h.id.keys[0] }
-
-// JWKS returns the public halves of the hub's keys.
-func (h *Hub) JWKS() verb.JWKS {
-	set := verb.JWKS{Keys: make([]verb.JWK, 0, len(h.id.keys))}
-	for _, k := range h.id.keys {
-		set.Keys = append(set.Keys, k.PublicJWK())
-	}
-	return set
-}
-
 // Verifier returns what verifies the hub's own tokens.
 func (h *Hub) Verifier() *verb.Verifier {
-	return &verb.Verifier{Keys: verb.KeysOf(h.JWKS())}
-}
-
-// SigningKey returns the key that signs a hub's tokens, from its database.
-func SigningKey(ctx context.Context, db *pgxpool.Pool) (*verb.Key, error) {
-	if err := CheckMigrated(ctx, db); err != nil {
-		return nil, err
-	}
-	id, err := readIdentity(ctx, db)
-	if err != nil {
-		return nil, err
-	}
-	return id.keys[0], nil
+	return &verb.Verifier{Keys: h.keys, Access: &h.access, Nodes: &h.access, Hub: h.id.hubID}
 }
 
 func readIdentity(ctx context.Context, db *pgxpool.Pool) (id identity, err error) {
@@ -192,24 +192,6 @@ func readIdentity(ctx context.Context, db *pgxpool.Pool) (id identity, err error
 	if known != actual {
 		return id, errors.New("the database moved to another PostgreSQL cluster since the hub last ran: " +
 			"replicas may hold changes that it lost; run scidex hub adopt --reason restore, or --reason upgrade when nothing can be lost")
-	}
-	const keys = `
-		SELECT seed FROM signing_key
-		WHERE retired_at IS NULL
-		ORDER BY created_at DESC, kid`
-	rows, err := db.Query(ctx, keys)
-	if err != nil {
-		return id, fmt.Errorf("read signing keys: %w", err)
-	}
-	seeds, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
-	if err != nil {
-		return id, fmt.Errorf("read signing keys: %w", err)
-	}
-	for _, seed := range seeds {
-		id.keys = append(id.keys, keyFromSeed(seed))
-	}
-	if len(id.keys) == 0 {
-		return id, errors.New("the hub has no signing key")
 	}
 	return id, nil
 }

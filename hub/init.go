@@ -102,6 +102,9 @@ func seed(ctx context.Context, db *pgxpool.Pool) error {
 		if err := seedSchemas(ctx, tx, &rows, now); err != nil {
 			return err
 		}
+		if err := seedAgents(ctx, tx, &rows); err != nil {
+			return err
+		}
 		if len(rows.kind) == 0 {
 			return nil
 		}
@@ -137,9 +140,15 @@ func seedIdentity(ctx context.Context, tx pgx.Tx) error {
 		return fmt.Errorf("make the signing key: %w", err)
 	}
 	const insertAgent = `
-		INSERT INTO agent (id, kind, created_at) VALUES ($1, $2, now())
+		INSERT INTO agent (id, kind, may_delegate, created_at, updated_at) VALUES ($1, $2, false, now(), now())
 		ON CONFLICT DO NOTHING`
-	_, err := tx.Exec(ctx, insertAgent, system.ID, system.Kind)
+	if _, err := tx.Exec(ctx, insertAgent, system.ID, system.Kind); err != nil {
+		return err
+	}
+	const insertSeen = `
+		INSERT INTO agent_seen (scope, agent, announced) VALUES ('commons', $1, false)
+		ON CONFLICT DO NOTHING`
+	_, err := tx.Exec(ctx, insertSeen, system.ID)
 	return err
 }
 

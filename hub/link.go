@@ -19,9 +19,6 @@ func (h *Hub) link(ctx context.Context, in verb.LinkRequest) (out verb.LinkResul
 	if err != nil {
 		return out, err
 	}
-	if err := c.Need(verb.Contributor, "linking"); err != nil {
-		return out, err
-	}
 	return single[verb.LinkResult](ctx, h, c, &writeRequest{
 		verb: "link", request: in, options: in.WriteOptions,
 		prepare: func() ([]op, error) {
@@ -163,8 +160,21 @@ func (o *linkOp) ends(s *state) (from, to *head, err error) {
 			Details: map[string]any{"refs": missing},
 		}
 	}
-	return from, s.heads[o.to.Current()], nil
+	to = s.heads[o.to.Current()]
+	scope, err := narrower(from.Scope, to.Scope)
+	if err != nil {
+		return nil, nil, err
+	}
+	if o.predicate == commentsOn && from.Scope != scope {
+		return nil, nil, artifact.Invalid(artifact.Problem{
+			Path: "/to", Constraint: "scope", Message: "a comment stands in the scope of what it is on, or in a narrower one",
+		})
+	}
+	return from, to, s.need(scope, "linking", verb.Contributor)
 }
+
+// commentsOn is the predicate of a comment's link to what it is on.
+const commentsOn = "comments_on"
 
 func (o *linkOp) decide(s *state) error {
 	o.exists = false
@@ -196,6 +206,7 @@ func (o *linkOp) decide(s *state) error {
 	if o.alias != "" {
 		s.aliases[o.alias] = artifact.Ref{Type: replicate.LinkType, ID: o.id}
 	}
+	s.rows.internal = from.audience == participants || to.audience == participants
 	detail := map[string]any{"from": l.From, "predicate": o.predicate, "to": l.To}
 	s.rows.putEncoded(scope, replicate.KindLink, o.ref(), 1, hash, artifact.Hash{}, raw)
 	if err := s.rows.event(&eventOf{typ: replicate.LinkType + ".created", ref: o.ref(), payload: detail}); err != nil {

@@ -24,7 +24,7 @@ type storedAnswer struct {
 
 const headColumns = `
 	a.type, a.id, a.scope, a.revision, a.content_hash, a.schema_version, a.title, a.state, a.is_latest, a.superseded_by,
-	a.quality_score, a.created_at, a.created_by, a.updated_at, a.updated_by, a.row_hash`
+	a.quality_score, a.created_at, a.created_by, a.updated_at, a.updated_by, a.row_hash, a.audience`
 
 // Rows are locked in ref order: LockRows runs above the sort.
 const (
@@ -195,22 +195,73 @@ func (s *state) queueHeads(b *pgx.Batch, n *needs) {
 // scanHeads takes in heads. One that the caller may not see is as if absent.
 func (s *state) scanHeads(rows pgx.Rows) error {
 	for rows.Next() {
-		h := new(head)
-		var contentHash, rowHash []byte
-		if err := rows.Scan(&h.Type, &h.ID, &h.Scope, &h.Revision, &contentHash, &h.SchemaVersion, &h.Title, &h.State, &h.IsLatest, &h.SupersededBy,
-			&h.QualityScore, &h.CreatedAt, &h.CreatedBy, &h.UpdatedAt, &h.UpdatedBy, &rowHash); err != nil {
+		h, err := scanHead(rows)
+		if err != nil {
 			return err
 		}
-		if !slices.Contains(s.scopes, h.Scope) {
+		ref := artifact.Ref{Type: h.Type, ID: h.ID}
+		if !s.sees(h) {
+			s.taken[ref] = true
 			continue
 		}
-		copy(h.ContentHash[:], contentHash)
-		copy(h.prev[:], rowHash)
-		h.hash = h.prev
-		h.CreatedAt, h.UpdatedAt = h.CreatedAt.UTC(), h.UpdatedAt.UTC()
-		s.heads[artifact.Ref{Type: h.Type, ID: h.ID}] = h
+		s.heads[ref] = h
 	}
 	return rows.Err()
+}
+
+// sees reports whether the caller may see the scope of a head.
+func (s *state) sees(h *head) bool { return slices.Contains(s.scopes, h.Scope) }
+
+func scanHead(row pgx.Row) (*head, error) {
+	h := new(head)
+	var contentHash, rowHash []byte
+	if err := row.Scan(&h.Type, &h.ID, &h.Scope, &h.Revision, &contentHash, &h.SchemaVersion, &h.Title, &h.State, &h.IsLatest, &h.SupersededBy,
+		&h.QualityScore, &h.CreatedAt, &h.CreatedBy, &h.UpdatedAt, &h.UpdatedBy, &rowHash, &h.audience); err != nil {
+		return nil, err
+	}
+	copy(h.ContentHash[:], contentHash)
+	copy(h.prev[:], rowHash)
+	h.hash = h.prev
+	h.CreatedAt, h.UpdatedAt = h.CreatedAt.UTC(), h.UpdatedAt.UTC()
+	return h, nil
+}
+
+// participantsQuery tells which of some artifacts an agent takes part in.
+const participantsQuery = `
+	SELECT DISTINCT p.type, p.id
+	FROM participant p JOIN unnest($1::text[], $2::text[]) AS k (type, id) ON p.type = k.type AND p.id = k.id
+	WHERE p.agent IN ($3, '*')`
+
+// dropUnaddressed takes out heads that are for others alone.
+func (s *state) dropUnaddressed(ctx context.Context, db querier) error {
+	var types, ids []string
+	for ref, h := range s.heads {
+		if h.audience == participants {
+			types, ids = append(types, ref.Type), append(ids, ref.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	rows, err := db.Query(ctx, participantsQuery, types, ids, s.caller.Actor.ID)
+	if err != nil {
+		return err
+	}
+	addressed := make(map[artifact.Ref]bool)
+	var ref artifact.Ref
+	if _, err := pgx.ForEachRow(rows, []any{&ref.Type, &ref.ID}, func() error {
+		addressed[ref] = true
+		return nil
+	}); err != nil {
+		return err
+	}
+	for ref, h := range s.heads {
+		if h.audience == participants && !addressed[ref] {
+			delete(s.heads, ref)
+			s.taken[ref] = true
+		}
+	}
+	return nil
 }
 
 func (s *state) queueLinks(b *pgx.Batch, n *needs) {

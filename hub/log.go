@@ -42,7 +42,7 @@ const logQuery = `
 		) e ON true
 		LEFT JOIN LATERAL (
 			SELECT r.content FROM artifact_revision r
-			WHERE c.kind = 'revision' AND c.op = 'P'
+			WHERE c.kind = 'revision' AND c.op = 'P' AND c.data IS NOT NULL
 				AND r.type = split_part(c.ref, ':', 1) AND r.id = substr(c.ref, strpos(c.ref, ':') + 1) AND r.revision = c.revision
 			LIMIT 1
 		) r ON true

@@ -42,6 +42,7 @@ func initSmall(ctx context.Context, db *pgxpool.Pool) error {
 func TestPartitions(t *testing.T) {
 	f := newHubWith(t, hub.Config{DB: pgtest.New(t, initSmall), PartitionRows: smallPartition})
 	url, token := f.serve(t), f.token(t, "vic", verb.Viewer)
+	f.mustCreate(t, hypothesis("first", "x")) // tells of its author too
 	s, _ := follow(t, url, token, "cursor=0", plain)
 	first := f.head(t)
 	t.Run("take many commits", func(t *testing.T) {

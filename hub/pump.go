@@ -2,8 +2,10 @@ package hub
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -24,13 +26,14 @@ type pump struct {
 	interval time.Duration
 	ring     ring
 	woken    chan struct{} // holds at most one wake-up
-	known    atomic.Int64  // last seq that is known to be committed
+	follow   func([]logRow) error
+	known    atomic.Int64 // last seq that is known to be committed
 }
 
 const pumpRead = 1000 // rows
 
-func newPump(db *pgxpool.Pool, log *slog.Logger, interval time.Duration, ringBytes int) *pump {
-	p := &pump{db: db, log: log, interval: interval, woken: make(chan struct{}, 1)}
+func newPump(db *pgxpool.Pool, log *slog.Logger, interval time.Duration, ringBytes int, follow func([]logRow) error) *pump {
+	p := &pump{db: db, log: log, interval: interval, follow: follow, woken: make(chan struct{}, 1)}
 	p.ring.limit = ringBytes
 	p.ring.changed = make(chan struct{})
 	return p
@@ -130,6 +133,9 @@ func (p *pump) drain(ctx context.Context, at *chainCursor) error {
 				due = append(due, next)
 			}
 		}
+		if err := p.follow(rows); err != nil {
+			return err
+		}
 		p.ring.add(entries)
 		*at = next
 		p.saw(at.seq)
@@ -150,13 +156,15 @@ func (p *pump) drain(ctx context.Context, at *chainCursor) error {
 type entry struct {
 	seq, commit artifact.Seq
 	public      bool
-	scope       string
+	scope, ref  string
+	ends        bool          // what was said of ref in scope before is no longer to be told
 	chain       artifact.Hash // after it
 	wire        []byte        // nil for internal rows
 }
 
 func newEntry(r *logRow, chain artifact.Hash) entry {
-	e := entry{seq: r.Seq, commit: r.Commit, public: r.class == replicate.Public, scope: r.Scope, chain: chain}
+	e := entry{seq: r.Seq, commit: r.Commit, public: r.class == replicate.Public, scope: r.Scope, ref: r.Ref, chain: chain}
+	e.ends = r.Op == replicate.Delete || r.Kind == replicate.KindRevision && !r.PrevHash.IsZero()
 	if e.public {
 		e.wire = r.AppendJSON(nil)
 	}
@@ -194,6 +202,9 @@ func (r *ring) add(entries []entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.entries = append(r.entries, entries...)
+	if slices.ContainsFunc(entries, func(e entry) bool { return e.ends }) {
+		r.withhold(entries)
+	}
 	for _, e := range entries {
 		r.bytes += len(e.wire) + entryOverhead
 		if e.seq == e.commit {
@@ -213,6 +224,42 @@ func (r *ring) add(entries []entry) {
 		r.entries = r.entries[drop:]
 	}
 	r.signal()
+}
+
+// withhold takes out of the ring what rows among the latest end: a thing that
+// was moved away or redacted. Readers keep the slices that they have. The caller
+// holds mu.
+func (r *ring) withhold(latest []entry) {
+	type thing struct{ scope, ref string }
+	ended := make(map[thing]artifact.Seq)
+	for _, e := range latest {
+		if e.ends {
+			ended[thing{e.scope, e.ref}] = e.seq
+		}
+	}
+	kept := make([]entry, len(r.entries))
+	for i, e := range r.entries {
+		if until, ok := ended[thing{e.scope, e.ref}]; ok && e.seq < until && e.wire != nil {
+			before := len(e.wire)
+			e.wire = withheld(e.wire)
+			if i < len(kept)-len(latest) { // its bytes are counted already
+				r.bytes += len(e.wire) - before
+			}
+		}
+		kept[i] = e
+	}
+	copy(latest, kept[len(kept)-len(latest):])
+	r.entries = kept
+}
+
+// withheld returns a row's wire form without what it says of its thing.
+func withheld(wire []byte) []byte {
+	var row replicate.Row
+	if json.Unmarshal(wire, &row) != nil { // it was written by Row itself
+		return wire
+	}
+	row.Data, row.Content = nil, nil
+	return row.AppendJSON(nil)
 }
 
 // after returns the entries of whole commits after a seq, and what to wait on

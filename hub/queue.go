@@ -12,9 +12,9 @@ import (
 const (
 	insertArtifactQuery = `
 		INSERT INTO artifact (type, id, scope, revision, content_hash, schema_version, title, state, is_latest, superseded_by,
-			quality_score, created_at, created_by, updated_at, updated_by, row_hash)
+			quality_score, created_at, created_by, updated_at, updated_by, row_hash, audience)
 		SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::integer[], $5::bytea[], $6::integer[], $7::text[], $8::text[], $9::boolean[], $10::text[],
-			$11::double precision[], $12::timestamptz[], $13::text[], $14::timestamptz[], $15::text[], $16::bytea[])`
+			$11::double precision[], $12::timestamptz[], $13::text[], $14::timestamptz[], $15::text[], $16::bytea[], $17::text[])`
 	updateArtifactQuery = `
 		UPDATE artifact a
 		SET scope = k.scope, revision = k.revision, content_hash = k.content_hash, schema_version = k.schema_version,
@@ -27,9 +27,9 @@ const (
 		WHERE a.type = k.type AND a.id = k.id`
 	insertRevisionQuery = `
 		INSERT INTO artifact_revision (type, id, revision, scope, content_hash, schema_version, title, state, content, note,
-			provenance, created_at, created_by, row_hash)
+			provenance, created_at, created_by, row_hash, additional_signatures)
 		SELECT * FROM unnest($1::text[], $2::text[], $3::integer[], $4::text[], $5::bytea[], $6::integer[], $7::text[], $8::text[], $9::text[], $10::text[],
-			$11::text[], $12::timestamptz[], $13::text[], $14::bytea[])`
+			$11::text[], $12::timestamptz[], $13::text[], $14::bytea[], $15::text[])`
 	insertLinkQuery = `
 		INSERT INTO link (id, from_type, from_id, predicate, to_type, to_id, to_ref, scope, evidence_refs, evidence, created_at, created_by, row_hash)
 		SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
@@ -48,17 +48,11 @@ const (
 			AS k (type, artifact, kind, dimension, n, voters, sum, sum_sq)
 		ON CONFLICT (type, artifact, kind, dimension)
 			DO UPDATE SET n = excluded.n, voters = excluded.voters, sum = excluded.sum, sum_sq = excluded.sum_sq`
-	insertAgentQuery = `
-		INSERT INTO agent (id, kind, created_at) VALUES ($1, $2, $3)
-		ON CONFLICT DO NOTHING`
 )
 
 // queue queues the writes that the ops decided on: new rows in the order of
 // their keys, so that two writers that make the same ones do not deadlock.
 func (s *state) queue(b *pgx.Batch) {
-	if _, known := s.hub.agents.Load(s.caller.Actor.ID); !known {
-		b.Queue(insertAgentQuery, s.caller.Actor.ID, s.caller.Actor.Kind, s.caller.Now)
-	}
 	slices.SortFunc(s.written, func(x, y *head) int { return x.ref().Current().Compare(y.ref().Current()) })
 	var made, changed headColumnsOf
 	for _, h := range s.written {
@@ -70,7 +64,7 @@ func (s *state) queue(b *pgx.Batch) {
 	}
 	if len(made.id) > 0 {
 		b.Queue(insertArtifactQuery, made.typ, made.id, made.scope, made.revision, made.contentHash, made.schemaVersion, made.title, made.state,
-			made.isLatest, made.supersededBy, made.quality, made.createdAt, made.createdBy, made.updatedAt, made.updatedBy, made.rowHash)
+			made.isLatest, made.supersededBy, made.quality, made.createdAt, made.createdBy, made.updatedAt, made.updatedBy, made.rowHash, made.audience)
 	}
 	if len(changed.id) > 0 {
 		b.Queue(updateArtifactQuery, changed.typ, changed.id, changed.scope, changed.revision, changed.contentHash, changed.schemaVersion, changed.title,
@@ -79,11 +73,15 @@ func (s *state) queue(b *pgx.Batch) {
 	s.queueRevisions(b)
 	s.queueNewLinks(b)
 	s.queueNewSignals(b)
+	for _, m := range s.more {
+		b.Queue(m.sql, m.args...)
+	}
 }
 
 // headColumnsOf is heads, column by column.
 type headColumnsOf struct {
 	typ, id, scope, title, state, supersededBy, createdBy, updatedBy []string
+	audience                                                         []string
 	revision, schemaVersion                                          []int
 	contentHash, rowHash                                             [][]byte
 	isLatest                                                         []bool
@@ -92,6 +90,7 @@ type headColumnsOf struct {
 }
 
 func (c *headColumnsOf) add(h *head) {
+	c.audience = append(c.audience, h.audience)
 	c.typ, c.id, c.scope = append(c.typ, h.Type), append(c.id, h.ID), append(c.scope, h.Scope)
 	c.title, c.state, c.supersededBy = append(c.title, h.Title), append(c.state, h.State), append(c.supersededBy, h.SupersededBy)
 	c.createdBy, c.updatedBy = append(c.createdBy, h.CreatedBy), append(c.updatedBy, h.UpdatedBy)
@@ -109,13 +108,23 @@ func (s *state) queueRevisions(b *pgx.Batch) {
 	var revision, schemaVersion []int
 	var contentHash, rowHash [][]byte
 	var at []time.Time
+	var signatures []*string
 	for _, r := range s.revisions {
+		signatures = append(signatures, textOrNull(r.Signatures))
 		typ, id, scope, title, state = append(typ, r.Type), append(id, r.ID), append(scope, r.Scope), append(title, r.Title), append(state, r.State)
 		content, note, provenance, by = append(content, string(r.content)), append(note, r.Note), append(provenance, string(r.provenance)), append(by, r.CreatedBy)
 		revision, schemaVersion = append(revision, r.Revision.Revision), append(schemaVersion, r.SchemaVersion)
 		contentHash, rowHash, at = append(contentHash, r.ContentHash[:]), append(rowHash, r.hash[:]), append(at, r.CreatedAt)
 	}
-	b.Queue(insertRevisionQuery, typ, id, revision, scope, contentHash, schemaVersion, title, state, content, note, provenance, at, by, rowHash)
+	b.Queue(insertRevisionQuery, typ, id, revision, scope, contentHash, schemaVersion, title, state, content, note, provenance, at, by, rowHash, signatures)
+}
+
+func textOrNull(raw []byte) *string {
+	if len(raw) == 0 {
+		return nil
+	}
+	text := string(raw)
+	return &text
 }
 
 func (s *state) queueNewLinks(b *pgx.Batch) {

@@ -3,6 +3,7 @@ package hub
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -15,8 +16,17 @@ import (
 // nil, metrics. Streams end when done is closed, so that the server can stop.
 func (h *Hub) Handler(metrics http.Handler, done <-chan struct{}) http.Handler {
 	registry, verifier := h.Verbs(), h.Verifier()
+	limiter := verb.NewLimiter(h.config.Limits, h.config.TrustedProxies)
+	origins := verb.Origins(h.config.Origins)
 	mux := http.NewServeMux()
-	mux.Handle(verb.PathPrefix, (&verb.Server{Registry: registry, Verifier: verifier, Log: h.log}).Handler())
+	mux.Handle(verb.PathPrefix, (&verb.Server{Registry: registry, Verifier: verifier, Limiter: limiter, Log: h.log}).Handler())
+	session := &verb.Session{
+		Verifier: verifier, Origins: origins, Limiter: limiter, Log: h.log,
+		Mint:   func(_ context.Context, token string) (string, error) { return h.SigningKey().Renew(token) },
+		Revoke: verb.RevokeBy(registry),
+	}
+	mux.Handle(verb.SessionPath, session)
+	mux.Handle(verb.SessionPath+"/", session)
 	feed := &replicate.Handler{
 		Log: h, Logger: h.log, Done: done,
 		Scopes: followed,
@@ -24,20 +34,19 @@ func (h *Hub) Handler(metrics http.Handler, done <-chan struct{}) http.Handler {
 			verb.WriteError(req.Context(), w, h.log, callerError(err))
 		},
 	}
-	mux.Handle("GET /feed", h.authenticated(verifier, func(w http.ResponseWriter, req *http.Request) {
+	mux.Handle("GET /feed", h.authenticated(verifier, limiter, func(w http.ResponseWriter, req *http.Request) {
 		h.metrics.followers.Inc()
 		defer h.metrics.followers.Dec()
-		ctx := req.Context()
-		if c, err := verb.CallerFrom(ctx); err == nil && !c.Expires.IsZero() {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithDeadline(ctx, c.Expires.Add(clockLeeway)) // no stream outlives its token
-			defer cancel()
-		}
+		ctx, cancel := h.whileAllowed(req.Context())
+		defer cancel()
 		feed.ServeHTTP(w, req.WithContext(ctx))
 	}))
-	mux.Handle("GET /feed/digest", h.authenticated(verifier, h.serveDigest))
+	mux.Handle("GET /feed/digest", h.authenticated(verifier, limiter, h.serveDigest))
 	openAPI := registry.OpenAPI(h.config.Version)
-	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) { verb.WriteJSON(w, http.StatusOK, openAPI) })
+	mux.Handle("GET /openapi.json", limiter.ByAddress(h.log, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		verb.WriteJSON(w, http.StatusOK, openAPI)
+	})))
+	mux.Handle("POST "+verb.EnrolPath, limiter.ByAddress(h.log, http.HandlerFunc(h.serveEnrol)))
 	mux.HandleFunc("GET /.well-known/jwks.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Cache-Control", "public, max-age=60")
 		verb.WriteJSON(w, http.StatusOK, h.JWKS())
@@ -50,23 +59,105 @@ func (h *Hub) Handler(metrics http.Handler, done <-chan struct{}) http.Handler {
 		mux.Handle("GET /metrics", metrics)
 	}
 	mux.HandleFunc("GET /{$}", h.serveRoot)
-	mux.HandleFunc("/", verb.NotServed(h.log))
-	return mux
+	mux.Handle("/", limiter.ByAddress(h.log, verb.NotServed(h.log)))
+	return origins.CORS(origins.Cookies(h.log, mux))
 }
 
-// clockLeeway is how long after its end a token is still taken, for clocks that
-// differ.
-const clockLeeway = 30 * time.Second
+// whileAllowed returns a context that ends when its caller's token does, or the
+// caller's right to the scopes that it follows.
+func (h *Hub) whileAllowed(ctx context.Context) (context.Context, context.CancelFunc) {
+	c, err := verb.CallerFrom(ctx)
+	if err != nil {
+		return context.WithCancel(ctx)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	scopes := c.VisibleScopes()
+	go func() {
+		end := make(<-chan time.Time)
+		if !c.Expires.IsZero() {
+			timer := time.NewTimer(time.Until(c.Expires.Add(verb.Leeway)))
+			defer timer.Stop()
+			end = timer.C
+		}
+		for {
+			changed := h.access.Changed()
+			switch err := c.Valid(); {
+			case err != nil:
+				cancel(err)
+				return
+			case !slices.Equal(c.VisibleScopes(), scopes):
+				cancel(verb.Unauthenticated("the scopes that it may follow have changed"))
+				return
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+			case <-end:
+				cancel(verb.Unauthenticated("the token has expired"))
+				return
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
 
-// authenticated passes on requests with a token that may read.
-func (h *Hub) authenticated(v *verb.Verifier, next http.HandlerFunc) http.HandlerFunc {
+// asNode returns the context of a node that shows its credential alone: it
+// follows what it is enrolled for.
+func (h *Hub) asNode(ctx context.Context, v *verb.Verifier, head http.Header) (context.Context, error) {
+	id, _, err := v.VerifyNode(ctx, head.Get(verb.NodeHeader))
+	if err != nil {
+		return ctx, err
+	}
+	h.sawNode(ctx, id)
+	return verb.WithCaller(ctx, &verb.Caller{
+		Actor: artifact.Actor{ID: "node:" + id, Kind: "ai_local"}, Permissions: []verb.Permission{verb.Viewer},
+		Access: nodeAccess{&h.access, id}, NodeID: id, Now: artifact.Now(),
+	}), nil
+}
+
+// nodeAccess is what a node may follow: what it is enrolled for, while it is.
+type nodeAccess struct {
+	*access
+	id string
+}
+
+// Roles implements [verb.Access].
+func (n nodeAccess) Roles(string) verb.Roles {
+	_, scopes, ok := n.Node(n.id)
+	roles := make(verb.Roles, len(scopes))
+	for _, scope := range scopes {
+		if ok && scope != artifact.Commons {
+			roles[scope] = []verb.Permission{verb.Viewer}
+		}
+	}
+	return roles
+}
+
+// Revoked implements [verb.Access].
+func (n nodeAccess) Revoked(verb.TokenID) bool {
+	_, _, ok := n.Node(n.id)
+	return !ok
+}
+
+// authenticated passes on requests with a token that may read, or of a node.
+func (h *Hub) authenticated(v *verb.Verifier, l *verb.Limiter, next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
+		if req.Header.Get(verb.NodeHeader) != "" && req.Header.Get("Authorization") == "" {
+			ctx, err := h.asNode(req.Context(), v, req.Header)
+			if err != nil {
+				verb.WriteError(ctx, w, h.log, l.Refuse(w, req, err))
+				return
+			}
+			next(w, req.WithContext(ctx))
+			return
+		}
 		ctx, caller, err := verb.Authenticate(req.Context(), w, req.Header, v)
 		if err == nil {
-			err = caller.Need(verb.Viewer, "following the feed")
+			err = caller.NeedSomewhere("following the feed", verb.Viewer)
 		}
 		if err != nil {
-			verb.WriteError(ctx, w, h.log, err)
+			verb.WriteError(ctx, w, h.log, l.Refuse(w, req, err))
 			return
 		}
 		next(w, req.WithContext(ctx))

@@ -19,9 +19,6 @@ func (h *Hub) signal(ctx context.Context, in verb.SignalRequest) (out verb.Signa
 	if err != nil {
 		return out, err
 	}
-	if err := c.Need(verb.Contributor, "signaling"); err != nil {
-		return out, err
-	}
 	return single[verb.SignalResult](ctx, h, c, &writeRequest{
 		verb: "signal", request: in, options: in.WriteOptions,
 		prepare: func() ([]op, error) {
@@ -118,6 +115,9 @@ func (o *signalOp) decide(s *state) error {
 	if err != nil {
 		return err
 	}
+	if err := s.need(target.Scope, "signaling", verb.Contributor); err != nil {
+		return err
+	}
 	schema := s.hub.schemas.get(target.Type)
 	if schema == nil {
 		return errStaleSchemas
@@ -153,6 +153,7 @@ func (o *signalOp) decide(s *state) error {
 	}
 	g.hash = hash
 	s.newSignals = append(s.newSignals, g)
+	s.rows.internal = target.audience == participants
 	s.rows.putEncoded(target.Scope, replicate.KindSignal, o.address(), 1, hash, artifact.Hash{}, raw)
 	detail := map[string]any{"kind": o.kind, "signal": o.address(), "value": json.Number(o.value.String()), "voter": o.voter}
 	if o.dimension != "" {

@@ -57,11 +57,13 @@ type state struct {
 	hub      *Hub
 	caller   *verb.Caller
 	imported bool
+	dry      bool     // nothing is written
 	scopes   []string // that the caller may see
 	known    map[string]bool
 	versions map[string]int // current schema version by type
 
 	heads   map[artifact.Ref]*head
+	taken   map[artifact.Ref]bool // ids of artifacts that the caller may not see
 	bases   map[artifact.Ref]bool
 	links   map[triple]string // id of the caller's link
 	signals map[signalKey]*lastSignal
@@ -74,16 +76,34 @@ type state struct {
 	newLinks   []*linkRow
 	newSignals []*signalRow
 	sumOrder   []*signalSum
+	more       []statement // what ops write beside the above, in order
+	announced  []seenIn    // agents that rows make known
 }
+
+// A statement is one more write of an op.
+type statement struct {
+	sql  string
+	args []any
+}
+
+// also adds a write.
+func (s *state) also(sql string, args ...any) { s.more = append(s.more, statement{sql, args}) }
+
+// Audiences of an artifact.
+const (
+	everyone     = "scope"        // all who may see its scope
+	participants = "participants" // its author and those it is addressed to
+)
 
 // A head is an artifact as it is now.
 type head struct {
 	replicate.Head
-	prev    artifact.Hash // row hash as stored; zero for a new one
-	hash    artifact.Hash // row hash as it will be
-	created bool          // by this transaction
-	changed bool
-	content []byte // of the current revision, when it was asked for
+	prev     artifact.Hash // row hash as stored; zero for a new one
+	hash     artifact.Hash // row hash as it will be
+	created  bool          // by this transaction
+	audience string        // everyone or participants
+	changed  bool
+	content  []byte // of the current revision, when it was asked for
 	// updatedKind is the kind of UpdatedBy; it is read with the content.
 	updatedKind string
 }
@@ -132,7 +152,7 @@ func newState(h *Hub, c *verb.Caller, imported bool) *state {
 	return &state{
 		hub: h, caller: c, imported: imported, scopes: c.VisibleScopes(),
 		known: make(map[string]bool), versions: make(map[string]int),
-		heads: make(map[artifact.Ref]*head), bases: make(map[artifact.Ref]bool), links: make(map[triple]string),
+		heads: make(map[artifact.Ref]*head), taken: make(map[artifact.Ref]bool), bases: make(map[artifact.Ref]bool), links: make(map[triple]string),
 		signals: make(map[signalKey]*lastSignal), sums: make(map[signalKey]*signalSum), aliases: make(map[string]artifact.Ref),
 	}
 }
@@ -153,6 +173,15 @@ func (s *state) visible(ref artifact.Ref) (*head, error) {
 		return h, nil
 	}
 	return nil, artifact.NotFound(ref.Current().String())
+}
+
+// need refuses a caller who does not hold a permission in a scope that the caller
+// may see.
+func (s *state) need(scope, action string, p verb.Permission) error {
+	if s.imported && scope == artifact.Commons { // by an admin, who was asked for that
+		return nil
+	}
+	return s.caller.Need(scope, action, p)
 }
 
 // resolve returns the ref that a text means: a ref, or @alias of an item before.
@@ -178,11 +207,11 @@ func (s *state) touch(h *head) {
 }
 
 // addRevision adds a version and its row.
-func (s *state) addRevision(h *head, content []byte, p replicate.Provenance, note string) error {
+func (s *state) addRevision(h *head, content []byte, p replicate.Provenance, note string, signatures []byte) error {
 	r := &revisionRow{
 		Revision: replicate.Revision{
 			ContentHash: h.ContentHash, CreatedAt: s.caller.Now, CreatedBy: s.caller.Actor.ID, ID: h.ID, Note: note,
-			Provenance: p, Revision: h.Head.Revision, SchemaVersion: h.SchemaVersion, Scope: h.Scope, State: h.State, Title: h.Title, Type: h.Type,
+			Provenance: p, Revision: h.Head.Revision, Signatures: signatures, SchemaVersion: h.SchemaVersion, Scope: h.Scope, State: h.State, Title: h.Title, Type: h.Type,
 		},
 		content: content,
 	}
@@ -195,6 +224,7 @@ func (s *state) addRevision(h *head, content []byte, p replicate.Provenance, not
 		return err
 	}
 	s.revisions = append(s.revisions, r)
+	s.rows.internal = h.audience == participants
 	s.rows.putEncoded(h.Scope, replicate.KindRevision, h.ref().Current().String(), h.Head.Revision, hash, artifact.Hash{}, raw)
 	return s.rows.event(nil)
 }
@@ -205,6 +235,7 @@ func (s *state) addHead(h *head, e *eventOf) error {
 	if err != nil {
 		return err
 	}
+	s.rows.internal = h.audience == participants
 	s.rows.putEncoded(h.Scope, replicate.KindArtifact, h.ref().Current().String(), h.Head.Revision, hash, h.hash, raw)
 	h.hash = hash
 	s.touch(h)

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
+
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/hub"
 	"github.com/scidex-ai/substrate/internal/pgtest"
@@ -73,7 +75,11 @@ func TestStream(t *testing.T) {
 	t.Run("ends with its token", func(t *testing.T) {
 		c := verb.Claims{ActorKind: "human", Permissions: []string{verb.Viewer}}
 		c.Subject = "vic"
-		token, err := f.SigningKey().Sign(c, -25*time.Second) // within the leeway for clocks
+		c.IssuedAt, c.ID = jwt.NewNumericDate(time.Now().Add(-time.Minute)), "t"
+		c.Audience, c.ExpiresAt = jwt.ClaimStrings{verb.Audience}, jwt.NewNumericDate(time.Now().Add(-25*time.Second)) // within the leeway for clocks
+		unsigned := jwt.NewWithClaims(jwt.SigningMethodEdDSA, &c)
+		unsigned.Header["kid"] = f.SigningKey().ID
+		token, err := unsigned.SignedString(f.SigningKey().Private)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -184,12 +190,12 @@ func TestPumpStart(t *testing.T) {
 			t.Error("no rows")
 		}
 		s, _ := follow(t, f.serve(t), f.token(t, "vic", verb.Viewer), "cursor=0", plain)
-		f.mustCreate(t, hypothesis("h", "x"))
+		f.mustCreate(t, hypothesis("h", "x")) // two rows, and one that tells of its author
 		s.until(f.head(t))
 		rows, chain := readTo(t, f, 0, f.head(t))
 		sameRows(t, "over HTTP", s.rows, rows)
-		if len(rows) != len(want)+2 || s.chain != chain.String() {
-			t.Errorf("%d rows with chain %s, want %d with %s", len(rows), s.chain, len(want)+2, chain)
+		if len(rows) != len(want)+3 || s.chain != chain.String() {
+			t.Errorf("%d rows with chain %s, want %d with %s", len(rows), s.chain, len(want)+3, chain)
 		}
 		// A hub that began elsewhere computes the same chain.
 		fresh := newHubOn(t, f.db)

@@ -24,11 +24,6 @@ func (h *Hub) update(ctx context.Context, in verb.UpdateRequest) (out verb.Write
 	if err != nil {
 		return out, err
 	}
-	if !movesOnly(&in) || !c.Has(verb.Reviewer) {
-		if err := c.Need(verb.Contributor, "updating"); err != nil {
-			return out, err
-		}
-	}
 	return single[verb.WriteResult](ctx, h, c, &writeRequest{
 		verb: "update", request: in, options: in.WriteOptions,
 		prepare: func() ([]op, error) {
@@ -52,6 +47,7 @@ type updateOp struct {
 	ref        artifact.Ref
 	content    []byte          // canonical, when the request gives the whole
 	patch      jsonpatch.Patch // of {content, state, title}
+	signatures []byte
 	provenance replicate.Provenance
 	requestID  string
 
@@ -109,6 +105,8 @@ func (h *Hub) newUpdate(c *verb.Caller, in *verb.UpdateRequest) (*updateOp, erro
 	if len(in.Note) > maxNoteLength {
 		note("/note", "max_length", "a note is at most 2000 bytes")
 	}
+	signatures, faults := checkSignatures(in.AdditionalSignatures)
+	o.signatures, problems = signatures, append(problems, faults...)
 	problems = append(problems, o.parseChange(in)...)
 	if problems != nil {
 		return nil, artifact.Invalid(problems...)
@@ -156,6 +154,9 @@ func (o *updateOp) decide(s *state) error {
 	if err != nil {
 		return err
 	}
+	if err := o.allowed(s, current); err != nil {
+		return err
+	}
 	if !s.bases[o.ref.At(o.in.BaseContentHash)] {
 		e := artifact.Invalid(artifact.Problem{
 			Path: "/base_content_hash", Constraint: "known_version", Message: "the artifact never had this version",
@@ -175,7 +176,7 @@ func (o *updateOp) decide(s *state) error {
 		o.outcome, o.version, o.same = current.ref(), current.Head.Revision, true
 		return nil
 	}
-	if err := o.schema.CheckTransition(current.State, next.state, s.caller.Permissions); err != nil {
+	if err := o.schema.CheckTransition(current.State, next.state, s.caller.RolesIn(current.Scope)); err != nil {
 		return err
 	}
 	moved := map[string]any{"from": current.State, "to": next.state}
@@ -184,16 +185,26 @@ func (o *updateOp) decide(s *state) error {
 	current.Head.Revision++
 	current.UpdatedAt, current.UpdatedBy, current.content = s.caller.Now, s.caller.Actor.ID, next.content
 	o.outcome, o.version = current.ref(), current.Head.Revision
-	if err := s.addRevision(current, next.content, o.provenance, o.in.Note); err != nil {
+	if err := s.addRevision(current, next.content, o.provenance, o.in.Note, o.signatures); err != nil {
 		return err
 	}
 	err = s.addHead(current, &eventOf{typ: o.ref.Type + ".updated", ref: o.outcome.String(), payload: map[string]any{
-		"base": o.in.BaseContentHash.String(), "revision": o.version, "title": next.title,
+		"base": o.in.BaseContentHash.String(), "revision": o.version,
 	}})
 	if err != nil || !stateChanged {
 		return err
 	}
 	return s.rows.emit(current.Scope, o.ref.String(), o.version, &eventOf{typ: o.ref.Type + ".lifecycle", ref: o.outcome.String(), payload: moved})
+}
+
+// allowed refuses those who may not write the artifact: a contributor may, a
+// reviewer who only moves the lifecycle, and in a private scope who made it.
+func (o *updateOp) allowed(s *state, current *head) error {
+	if movesOnly(o.in) && s.caller.Has(verb.Reviewer, current.Scope) ||
+		current.Scope != artifact.Commons && current.CreatedBy == s.caller.Actor.ID {
+		return nil
+	}
+	return s.need(current.Scope, "updating", verb.Contributor)
 }
 
 // A nextVersion is what an update makes of an artifact.
@@ -283,9 +294,10 @@ func (o *updateOp) applyPatch(current *head, n *nextVersion) error {
 func (o *updateOp) answer(seq artifact.Seq, token string) any {
 	r := &verb.WriteResult{
 		Ref: o.outcome, ContentHash: o.outcome.Hash, Revision: o.version, RequestID: o.requestID, Idempotency: verb.IdempotencyNone,
-		ProvenanceRefs: []string{}, Warnings: []artifact.Problem{}, Seq: seq, ConsistencyToken: token,
+		ProvenanceRefs: []string{}, Warnings: []artifact.Problem{}, Signatures: o.signatures, Seq: seq, ConsistencyToken: token,
 	}
 	if o.same {
+		r.Signatures = nil
 		r.Idempotency = verb.IdempotencyDeduplicated
 	}
 	return r

@@ -34,6 +34,12 @@ type op interface {
 	answer(seq artifact.Seq, token string) any
 }
 
+// A loader is an op that reads, and perhaps locks, more than needs can name. It
+// does so after the rest was read, in the same transaction.
+type loader interface {
+	load(ctx context.Context, db querier, s *state) error
+}
+
 // A writeRequest is a verb's writes, to be done in one transaction.
 type writeRequest struct {
 	verb     string
@@ -127,6 +133,7 @@ func (h *Hub) try(ctx context.Context, c *verb.Caller, w *writeRequest, n *needs
 
 	// Message 1: lock and read.
 	s := newState(h, c, w.imported)
+	s.dry = w.options.DryRun
 	stored, err := s.read(ctx, conn, n, key)
 	if err != nil {
 		return nil, err
@@ -145,6 +152,17 @@ func (h *Hub) try(ctx context.Context, c *verb.Caller, w *writeRequest, n *needs
 		return nil, err
 	}
 
+	if err := s.dropUnaddressed(ctx, conn); err != nil {
+		return nil, err
+	}
+	for i, o := range w.ops {
+		if l, ok := o.(loader); ok {
+			if err := l.load(ctx, conn, s); err != nil {
+				return nil, &opError{i, err}
+			}
+		}
+	}
+
 	// Message 2 is none: decide in memory.
 	done := &written{errs: make([]error, len(w.ops))}
 	for i, o := range w.ops {
@@ -157,6 +175,10 @@ func (h *Hub) try(ctx context.Context, c *verb.Caller, w *writeRequest, n *needs
 	}
 	if w.options.DryRun || len(s.rows.kind) == 0 {
 		return done, nil
+	}
+
+	if err := s.announceWriter(ctx, conn); err != nil {
+		return nil, err
 	}
 
 	// Message 3: write, append, commit. From here on the caller's hanging up
@@ -181,8 +203,16 @@ func (h *Hub) try(ctx context.Context, c *verb.Caller, w *writeRequest, n *needs
 	}
 	committed = true
 	h.pump.wake(artifact.Seq(last))
-	h.agents.Store(c.Actor.ID, struct{}{})
+	for _, seen := range s.announced {
+		h.agents.Store(seen, struct{}{})
+	}
 	done.seq = artifact.Seq(last)
+	if s.rows.touchAccess() {
+		// What was granted or revoked counts from the answer on.
+		if err := h.access.load(ctx, h.db); err != nil {
+			h.log.WarnContext(ctx, "memberships and revocations could not be read again; the feed brings them", "err", err)
+		}
+	}
 	return done, nil
 }
 

@@ -15,6 +15,9 @@ type commit struct {
 	to     artifact.Seq       // the last row in it, or where its last part led
 	sums   replicate.Sums     // what it changes in the digest
 	recent recent             // the latest events, its own with them
+	access []*replicate.Row   // what it changes of who may do what
+	types  bool               // it changes schemas
+	erases bool               // rows that are gone or rewritten leave no bytes in the file
 }
 
 // Hello implements [replicate.Sink]. The first hello ties the replica to its hub
@@ -28,12 +31,18 @@ func (s *Store) Hello(ctx context.Context, h replicate.Hello) error {
 		return errors.New("the hub's hello names no hub or epoch")
 	case p.HubID != "" && h.HubID != p.HubID:
 		return fmt.Errorf("%w: this is hub %s and the replica is of %s; follow that hub, or join this one with an empty data directory", ErrForeignHub, h.HubID, p.HubID)
+	case len(h.Scopes) == 0:
+		return errors.New("the hub's hello names no scope: the node's token may follow none")
 	case p.HubID != "" && h.Epoch != p.Epoch:
 		return fmt.Errorf("%w: it was restored and is in epoch %d, the replica in %d; rebuild the replica: scidex node rebuild", ErrForeignHub, h.Epoch, p.Epoch)
 	}
 	s.Abort(ctx) // a stream begins: no part of a commit is left
+	ctx = context.WithoutCancel(ctx)
+	if err := s.follow(ctx, p, h.Scopes); err != nil {
+		return err
+	}
 	const update = `UPDATE replica_state SET hub_id = ?1, epoch = ?2, hub_schema = ?3`
-	if _, err := s.conn.ExecContext(context.WithoutCancel(ctx), update, h.HubID, h.Epoch, h.Schema); err != nil {
+	if _, err := s.conn.ExecContext(ctx, update, h.HubID, h.Epoch, h.Schema); err != nil {
 		return fmt.Errorf("store the hub's hello: %w", err)
 	}
 	if p.HubID == "" {
@@ -67,6 +76,7 @@ func (s *Store) apply(ctx context.Context, b replicate.Batch) error {
 	case len(b.Rows) == 0 && s.commit != nil && b.To <= s.commit.to:
 		return nil // a beat amid the parts of a commit does not end it
 	case s.commit == nil && b.To == p.Seq:
+		s.emptyWAL(ctx)
 		return nil // all of it is here
 	}
 	if s.commit == nil {
@@ -103,6 +113,15 @@ func (s *Store) applyRow(ctx context.Context, r *replicate.Row, upTo artifact.Se
 		return err
 	}
 	s.commit.sums.Apply(r, false)
+	if r.Kind == replicate.KindSchema {
+		s.commit.types = true
+	}
+	if isAccess(r.Kind) {
+		s.commit.access = append(s.commit.access, r)
+	}
+	if r.Op == replicate.Delete || r.Kind == replicate.KindRevision && !r.PrevHash.IsZero() {
+		s.commit.erases = true
+	}
 	if r.Event == nil {
 		return nil
 	}
@@ -130,8 +149,32 @@ func (s *Store) end(ctx context.Context, chain artifact.Hash) error {
 		return fmt.Errorf("commit up to %d: %w", c.to, err)
 	}
 	s.commit = nil
+	for _, r := range c.access {
+		if err := s.takeAccess(r); err != nil {
+			return fmt.Errorf("take in %s at %d: %w", r.Ref, r.Seq, err)
+		}
+	}
+	if c.types {
+		if err := s.loadElsewhere(ctx); err != nil {
+			return fmt.Errorf("read types at %d: %w", c.to, err)
+		}
+	}
 	s.publish(p, c.recent)
+	s.erasing = s.erasing || c.erases
+	s.emptyWAL(ctx)
 	return nil
+}
+
+// emptyWAL writes the WAL back and cuts it off when rows were erased: it holds the
+// pages as they were. A reader in the middle of something keeps it from that for
+// a moment; the next commit or beat tries again.
+func (s *Store) emptyWAL(ctx context.Context) {
+	if !s.erasing {
+		return
+	}
+	var busy, pages, moved int
+	err := s.conn.QueryRowContext(context.WithoutCancel(ctx), "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &pages, &moved)
+	s.erasing = err != nil || busy != 0
 }
 
 // Abort implements [replicate.Sink].

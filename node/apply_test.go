@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 func get(tb testing.TB, s *node.Store, ref string) (artifact.Artifact, error) {
 	tb.Helper()
 	r := new(verb.Registry)
-	s.Verbs(r)
+	s.Verbs(r, nil)
 	parsed, err := artifact.ParseRef(ref)
 	if err != nil {
 		tb.Fatal(err)

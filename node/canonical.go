@@ -15,6 +15,7 @@ import (
 type revision struct {
 	replicate.Revision
 	Provenance json.RawMessage `json:"provenance"`
+	Redaction  json.RawMessage `json:"redaction"` // kept as it is too; nil for none
 }
 
 // decodeHead reads the data of a head. Decoding was a fifth of the time that a

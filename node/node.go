@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -24,7 +25,15 @@ import (
 type Config struct {
 	Dir    string // required: where the replica and what goes with it lie
 	HubURL string // required: without a trailing slash
-	Token  string // required: the node's own, to follow the feed with
+
+	// Identity is what the node is enrolled as. Without one it follows the feed
+	// with Token, an agent's, and holds what that agent may see.
+	Identity *Identity
+	Token    string
+
+	// OfflineAuthMax is how long after the last word of the hub the rights that
+	// it told of still count. Then private scopes close. The default is 24 hours.
+	OfflineAuthMax time.Duration
 
 	// HTTP reaches the hub. It must have no timeout: the feed is a long answer.
 	// The default is a client of its own.
@@ -45,8 +54,16 @@ type Config struct {
 	// as stale. The default is 15 seconds.
 	StaleAfter time.Duration
 
-	// Origins are the web origins that may open websockets, beside the node's own.
+	// Origins are the web origins, beside the node's own, whose pages may call it
+	// with the cookie, open websockets and read answers.
 	Origins []string
+
+	// Limits bound what each agent and client address may do. The default is
+	// [verb.StandardLimits].
+	Limits verb.Limits
+
+	// TrustedProxies are those whose X-Forwarded-For names the client.
+	TrustedProxies []netip.Prefix
 
 	// Introspection lets clients ask for the schema.
 	Introspection bool
@@ -66,6 +83,9 @@ type Node struct {
 	status   atomic.Pointer[link]
 	started  time.Time
 	readers  atomic.Int64 // open subscriptions
+
+	heardBefore time.Time // when the hub was last heard of before the start
+	heardNoted  time.Time // for the follower alone
 }
 
 // A link is what the node knows of its hub.
@@ -84,7 +104,12 @@ func Open(ctx context.Context, c Config) (*Node, error) {
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	c.WriteWait = cmp.Or(c.WriteWait, 2*time.Second)
 	c.StaleAfter = cmp.Or(c.StaleAfter, 15*time.Second)
+	c.OfflineAuthMax = cmp.Or(c.OfflineAuthMax, 24*time.Hour)
 	c.Version = cmp.Or(c.Version, "dev")
+	var err error
+	if c.Origins, err = verb.ParseOrigins(c.Origins); err != nil {
+		return nil, err
+	}
 	if c.Metrics == nil {
 		c.Metrics = prometheus.NewRegistry()
 	}
@@ -98,7 +123,7 @@ func Open(ctx context.Context, c Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{config: c, log: c.Log, store: store, started: time.Now()}
+	n := &Node{config: c, log: c.Log, store: store, started: time.Now(), heardBefore: readHeard(c.Dir)}
 	n.hub = &verb.Client{URL: c.HubURL, HTTP: &http.Client{Transport: c.HTTP.Transport, Timeout: 30 * time.Second}}
 	n.feed = &replicate.Client{URL: c.HubURL, Token: c.Token, HTTP: c.HTTP}
 	keys := keyFile{path: filepath.Join(c.Dir, "jwks.json")}
@@ -106,6 +131,14 @@ func Open(ctx context.Context, c Config) (*Node, error) {
 		URL: c.HubURL + "/.well-known/jwks.json", HTTP: n.hub.HTTP, Load: keys.load, Store: keys.store,
 	}}
 	n.status.Store(new(link))
+	n.verifier.Access = offlineAccess{&store.access, n.tooLongOffline}
+	n.verifier.TrustIssuer = true
+	if c.Identity != nil {
+		key := c.Identity.Key()
+		credential := func() (string, error) { return key.Credential(c.Identity.HubID) }
+		n.feed.Credential, n.hub.Credential = credential, credential
+		n.verifier.Audiences = []string{verb.Audience, verb.NodeAudience(c.Identity.NodeID)}
+	}
 	registerMetrics(n, c.Metrics)
 	return n, nil
 }
@@ -147,6 +180,9 @@ func (n *Node) Run(ctx context.Context) error {
 // heard takes in what the follower knows, after each frame was applied.
 func (n *Node) heard(s replicate.Status) {
 	next := &link{Status: s, live: n.status.Load().live}
+	if s.Connected {
+		n.noteHeard(s.Heard)
+	}
 	if s.Connected && n.store.Applied() >= s.Head {
 		next.live = s.Heard
 	}

@@ -20,6 +20,9 @@ type writeStatements struct {
 	putLink, deleteLink                             *sql.Stmt
 	putSignal, putAggregate, deleteSignal           *sql.Stmt
 	putSchema, currentSchema, putScope, deleteScope *sql.Stmt
+	putMembership, deleteMembership                 *sql.Stmt
+	putAgent, deleteAgent, putHandle, deleteHandles *sql.Stmt
+	putRevocation                                   *sql.Stmt
 	putEvent, setPosition, sum, putSum, deleteSum   *sql.Stmt
 }
 
@@ -40,12 +43,14 @@ const (
 	deleteAggregatesSQL = `DELETE FROM signal_aggregate WHERE type = ?1 AND artifact = ?2`
 
 	putRevisionSQL = `INSERT INTO artifact_revision (type, id, revision, scope, content_hash, schema_version, title,
-			state, created_at, created_by, row_hash, note, provenance, content)
-		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, CAST(?13 AS TEXT), CAST(?14 AS TEXT))
+			state, created_at, created_by, row_hash, note, provenance, content,
+			additional_signatures, redaction)
+		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, CAST(?13 AS TEXT), CAST(?14 AS TEXT), CAST(?15 AS TEXT), CAST(?16 AS TEXT))
 		ON CONFLICT (type, id, revision) DO UPDATE SET scope = excluded.scope, content_hash = excluded.content_hash,
 			schema_version = excluded.schema_version, title = excluded.title, state = excluded.state,
 			created_at = excluded.created_at, created_by = excluded.created_by, row_hash = excluded.row_hash,
-			note = excluded.note, provenance = excluded.provenance, content = excluded.content`
+			note = excluded.note, provenance = excluded.provenance, content = excluded.content,
+			additional_signatures = excluded.additional_signatures, redaction = excluded.redaction`
 	deleteRevisionSQL = `DELETE FROM artifact_revision WHERE type = ?1 AND id = ?2 AND revision = ?3 AND scope = ?4`
 
 	putLinkSQL = `INSERT OR REPLACE INTO link (id, from_type, from_id, predicate, to_type, to_id, to_ref, scope,
@@ -67,6 +72,15 @@ const (
 	putScopeSQL    = `INSERT OR REPLACE INTO scope (id, title, created_at) VALUES (?1, ?2, ?3)`
 	deleteScopeSQL = `DELETE FROM scope WHERE id = ?1`
 
+	putMembershipSQL    = `INSERT OR REPLACE INTO membership (scope, agent, roles, granted_at, granted_by) VALUES (?1, ?2, ?3, ?4, ?5)`
+	deleteMembershipSQL = `DELETE FROM membership WHERE scope = ?1 AND agent = ?2`
+	putAgentSQL         = `INSERT OR REPLACE INTO agent (scope, id, kind, handle, title, roles, may_delegate, created_at, updated_at)
+		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)`
+	deleteAgentSQL   = `DELETE FROM agent WHERE scope = ?1 AND id = ?2`
+	putHandleSQL     = `INSERT OR REPLACE INTO handle (scope, handle, agent) VALUES (?1, ?2, ?3)`
+	deleteHandlesSQL = `DELETE FROM handle WHERE scope = ?1 AND agent = ?2`
+	putRevocationSQL = `INSERT OR REPLACE INTO revocation (hash, agent, before) VALUES (?1, ?2, ?3)`
+
 	putEventSQL = `INSERT INTO event (seq, type, ref, scope, actor_id, actor_kind, at, payload)
 		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)`
 	// Another process that writes the same file would have moved it.
@@ -85,7 +99,10 @@ func (w *writeStatements) prepare(ctx context.Context, conn *sql.Conn) error {
 		&w.putSignal: putSignalSQL, &w.putAggregate: putAggregateSQL, &w.deleteSignal: deleteSignalSQL,
 		&w.putSchema: putSchemaSQL, &w.currentSchema: currentSchemaSQL,
 		&w.putScope: putScopeSQL, &w.deleteScope: deleteScopeSQL,
-		&w.putEvent: putEventSQL, &w.setPosition: setPositionSQL,
+		&w.putMembership: putMembershipSQL, &w.deleteMembership: deleteMembershipSQL,
+		&w.putAgent: putAgentSQL, &w.deleteAgent: deleteAgentSQL, &w.putHandle: putHandleSQL, &w.deleteHandles: deleteHandlesSQL,
+		&w.putRevocation: putRevocationSQL,
+		&w.putEvent:      putEventSQL, &w.setPosition: setPositionSQL,
 		&w.sum: sumSQL, &w.putSum: putSumSQL, &w.deleteSum: deleteSumSQL,
 	})
 }
@@ -105,6 +122,9 @@ func (w *writeStatements) row(ctx context.Context, r *replicate.Row) error {
 }
 
 func (w *writeStatements) put(ctx context.Context, r *replicate.Row) error {
+	if len(r.Data) == 0 {
+		return nil // withheld: a later row says how it is now
+	}
 	switch r.Kind {
 	case replicate.KindArtifact:
 		return w.head(ctx, r)
@@ -118,6 +138,12 @@ func (w *writeStatements) put(ctx context.Context, r *replicate.Row) error {
 		return w.schema(ctx, r)
 	case replicate.KindScope:
 		return w.scope(ctx, r)
+	case replicate.KindMembership:
+		return w.membership(ctx, r)
+	case replicate.KindAgent:
+		return w.agent(ctx, r)
+	case replicate.KindRevocation:
+		return w.revocation(ctx, r)
 	}
 	return nil
 }
@@ -138,6 +164,13 @@ func (w *writeStatements) delete(ctx context.Context, r *replicate.Row) (err err
 		_, err = w.deleteSignal.ExecContext(ctx, id, r.Scope)
 	case replicate.KindScope:
 		_, err = w.deleteScope.ExecContext(ctx, id)
+	case replicate.KindMembership:
+		_, agent, _ := strings.Cut(id, "/")
+		_, err = w.deleteMembership.ExecContext(ctx, r.Scope, agent)
+	case replicate.KindAgent:
+		if _, err = w.deleteAgent.ExecContext(ctx, r.Scope, id); err == nil {
+			_, err = w.deleteHandles.ExecContext(ctx, r.Scope, id)
+		}
 	}
 	return err
 }
@@ -177,11 +210,12 @@ func (w *writeStatements) revision(ctx context.Context, r *replicate.Row) error 
 	if err := check(r, v.Type, v.ID, v.Scope); err != nil {
 		return err
 	}
-	if artifact.ContentHash(v.Type, v.Title, v.State, r.Content) != v.ContentHash {
+	if v.Redaction == nil && artifact.ContentHash(v.Type, v.Title, v.State, r.Content) != v.ContentHash {
 		return errors.New("the content is not what its hash says")
 	}
 	_, err = w.putRevision.ExecContext(ctx, v.Type, v.ID, v.Revision.Revision, v.Scope, v.ContentHash[:], v.SchemaVersion,
-		v.Title, v.State, v.CreatedAt.UnixMilli(), v.CreatedBy, r.Hash[:], v.Note, []byte(v.Provenance), []byte(r.Content))
+		v.Title, v.State, v.CreatedAt.UnixMilli(), v.CreatedBy, r.Hash[:], v.Note, []byte(v.Provenance), []byte(r.Content),
+		[]byte(v.Signatures), []byte(v.Redaction))
 	return err
 }
 
@@ -248,6 +282,63 @@ func (w *writeStatements) scope(ctx context.Context, r *replicate.Row) error {
 		return err
 	}
 	_, err := w.putScope.ExecContext(ctx, c.ID, c.Title, c.CreatedAt.UnixMilli())
+	return err
+}
+
+func (w *writeStatements) membership(ctx context.Context, r *replicate.Row) error {
+	var m replicate.Membership
+	if err := json.Unmarshal(r.Data, &m); err != nil {
+		return err
+	}
+	if err := check(r, replicate.KindMembership, m.Scope+"/"+m.Agent, m.Scope); err != nil {
+		return err
+	}
+	roles, err := json.Marshal(m.Roles)
+	if err != nil {
+		return err
+	}
+	_, err = w.putMembership.ExecContext(ctx, m.Scope, m.Agent, string(roles), m.GrantedAt.UnixMilli(), m.GrantedBy)
+	return err
+}
+
+// agent stores an agent with all its handles. One scope's row says nothing of
+// another's.
+func (w *writeStatements) agent(ctx context.Context, r *replicate.Row) error {
+	var a replicate.Agent
+	if err := json.Unmarshal(r.Data, &a); err != nil {
+		return err
+	}
+	if err := check(r, replicate.KindAgent, a.ID, r.Scope); err != nil {
+		return err
+	}
+	roles, err := json.Marshal(a.Roles)
+	if err != nil {
+		return err
+	}
+	if _, err := w.putAgent.ExecContext(ctx, r.Scope, a.ID, a.Kind, a.Handle, a.Title, string(roles), a.MayDelegate,
+		a.CreatedAt.UnixMilli(), a.UpdatedAt.UnixMilli()); err != nil {
+		return err
+	}
+	if _, err := w.deleteHandles.ExecContext(ctx, r.Scope, a.ID); err != nil {
+		return err
+	}
+	for _, handle := range append([]string{a.Handle}, a.FormerHandles...) {
+		if handle == "" {
+			continue
+		}
+		if _, err := w.putHandle.ExecContext(ctx, r.Scope, handle, a.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *writeStatements) revocation(ctx context.Context, r *replicate.Row) error {
+	var v replicate.Revocation
+	if err := json.Unmarshal(r.Data, &v); err != nil {
+		return err
+	}
+	_, err := w.putRevocation.ExecContext(ctx, v.Hash[:], v.Agent, v.Before.UnixMilli())
 	return err
 }
 

@@ -16,12 +16,14 @@ import (
 type readStatements struct {
 	get, getPinned, list, listOfType scopedQuery
 	applied, events, types, schemas  *sql.Stmt
+	scopes, scopeKnown, members      *sql.Stmt
+	agents                           agentQueries
 }
 
 const (
 	getSQL = `SELECT a.type, a.id, a.scope, a.revision, a.content_hash, a.schema_version, a.title, a.state,
 			a.created_at, a.created_by, a.updated_at, a.updated_by, a.is_latest, a.superseded_by, a.quality_score,
-			CASE WHEN ?3 THEN r.content END, (SELECT seq FROM replica_state)
+			r.additional_signatures, r.redaction, CASE WHEN ?3 THEN r.content END, (SELECT seq FROM replica_state)
 		FROM artifact AS a
 		CROSS JOIN artifact_revision AS r ON r.type = a.type AND r.id = a.id AND r.revision = a.revision
 		WHERE a.type = ?1 AND a.id = ?2 AND a.scope IN ({scopes})`
@@ -30,7 +32,8 @@ const (
 	// from walking all revisions in order instead of looking up the hash.
 	getPinnedSQL = `SELECT r.type, r.id, r.scope, r.revision, r.content_hash, r.schema_version, r.title, r.state,
 			a.created_at, a.created_by, r.created_at, r.created_by, a.is_latest AND a.revision = r.revision,
-			a.superseded_by, a.quality_score, CASE WHEN ?3 THEN r.content END, (SELECT seq FROM replica_state)
+			a.superseded_by, a.quality_score,
+			r.additional_signatures, r.redaction, CASE WHEN ?3 THEN r.content END, (SELECT seq FROM replica_state)
 		FROM artifact_revision AS r
 		CROSS JOIN artifact AS a ON a.type = r.type AND a.id = r.id
 		WHERE r.type = ?1 AND r.id = ?2 AND r.content_hash = ?4 AND r.scope IN ({scopes}) AND a.scope IN ({scopes})
@@ -38,9 +41,9 @@ const (
 
 	listColumns = `SELECT a.type, a.id, a.scope, a.revision, a.content_hash, a.schema_version, a.title, a.state,
 			a.created_at, a.created_by, a.updated_at, a.updated_by, a.is_latest, a.superseded_by, a.quality_score,
-			CASE WHEN ?2 THEN (SELECT r.content FROM artifact_revision AS r
-				WHERE r.type = a.type AND r.id = a.id AND r.revision = a.revision) END
+			r.additional_signatures, r.redaction, CASE WHEN ?2 THEN r.content END
 		FROM artifact AS a
+		CROSS JOIN artifact_revision AS r ON r.type = a.type AND r.id = a.id AND r.revision = a.revision
 		WHERE a.scope IN ({scopes}) AND a.is_latest = 1`
 	listSQL = listColumns + ` AND a.created_at <= ?3 AND (a.created_at < ?3 OR (a.type, a.id) > (?4, ?5))
 		ORDER BY a.created_at DESC, a.type, a.id LIMIT ?1`
@@ -59,17 +62,60 @@ func (r *readStatements) prepare(ctx context.Context, pool *sql.DB) error {
 	} {
 		q.pool, q.text = pool, text
 	}
+	r.agents.prepare(pool)
 	return prepare(ctx, pool, map[**sql.Stmt]string{
 		&r.applied: appliedSQL, &r.events: eventsSQL, &r.types: typesSQL, &r.schemas: schemasSQL,
+		&r.scopes: scopesSQL, &r.scopeKnown: scopeKnownSQL, &r.members: membersSQL,
 	})
 }
 
-// Verbs binds the verbs that are answered from the replica.
-func (s *Store) Verbs(r *verb.Registry) {
-	verb.Bind(r, verb.Get, s.get)
-	verb.Bind(r, verb.List, s.list)
+// Verbs binds the verbs that are answered from the replica. What no replica
+// holds, artifacts that are for their participants alone, the hub is asked for.
+func (s *Store) Verbs(r *verb.Registry, hub verb.Invoker) {
+	verb.Bind(r, verb.Get, func(ctx context.Context, in verb.GetRequest) (verb.GetResponse, error) {
+		if s.elsewhere(in.Ref.Type) {
+			return verb.Get.Call(ctx, hub, in)
+		}
+		return s.get(ctx, in)
+	})
+	verb.Bind(r, verb.List, func(ctx context.Context, in verb.ListRequest) (verb.ListResponse, error) {
+		if s.elsewhere(in.Type) {
+			return verb.List.Call(ctx, hub, in)
+		}
+		return s.list(ctx, in)
+	})
 	verb.Bind(r, verb.Schema, s.schema)
+	verb.Bind(r, verb.ScopesList, s.scopesList)
+	verb.Bind(r, verb.ScopesMembers, s.scopesMembers)
+	verb.Bind(r, verb.AgentsGet, s.agentsGet)
+	verb.Bind(r, verb.AgentsList, s.agentsList)
+	verb.Bind(r, verb.AgentsResolve, s.agentsResolve)
 }
+
+const elsewhereSQL = `SELECT type FROM schema_registry
+	WHERE is_current AND json_extract(document, '$.visibility') = 'participants'`
+
+// loadElsewhere reads which types' artifacts the hub alone holds.
+func (s *Store) loadElsewhere(ctx context.Context) error {
+	rows, err := s.conn.QueryContext(ctx, elsewhereSQL)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	types := make(map[string]bool)
+	for rows.Next() {
+		var typ string
+		if err := rows.Scan(&typ); err != nil {
+			return err
+		}
+		types[typ] = true
+	}
+	s.hubOnly.Store(&types)
+	return rows.Err()
+}
+
+// elsewhere reports whether the hub alone holds artifacts of a type.
+func (s *Store) elsewhere(typ string) bool { return (*s.hubOnly.Load())[typ] }
 
 func (s *Store) get(ctx context.Context, in verb.GetRequest) (out verb.GetResponse, err error) {
 	query, args := &s.read.get, []any{in.Ref.Type, in.Ref.ID, in.IncludeContent == nil || *in.IncludeContent}
@@ -96,7 +142,7 @@ func scanArtifact(scan func(...any) error, more ...any) (a artifact.Artifact, er
 	err = scan(append([]any{
 		&a.Type, &a.ID, &a.Scope, &a.Revision, &hash, &a.SchemaVersion, &a.Title, &a.State,
 		&created, &a.CreatedBy, &updated, &a.UpdatedBy, &a.IsLatest, &a.SupersededBy, &a.QualityScore,
-		(*[]byte)(&a.Content),
+		(*[]byte)(&a.Signatures), (*[]byte)(&a.Redaction), (*[]byte)(&a.Content),
 	}, more...)...)
 	copy(a.ContentHash[:], hash)
 	a.Ref = artifact.Ref{Type: a.Type, ID: a.ID, Hash: a.ContentHash}

@@ -17,7 +17,7 @@ import (
 
 func registry(s *node.Store) *verb.Registry {
 	r := new(verb.Registry)
-	s.Verbs(r)
+	s.Verbs(r, nil)
 	return r
 }
 

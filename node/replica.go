@@ -99,7 +99,7 @@ func (n *Node) Subscribe(ctx context.Context, after *artifact.Seq, types []strin
 	if err != nil {
 		return nil, err
 	}
-	if err := c.Need(verb.Viewer, "subscribing"); err != nil {
+	if err := c.NeedSomewhere("subscribing", verb.Viewer); err != nil {
 		return nil, err
 	}
 	start := n.store.Applied()

@@ -13,6 +13,7 @@ CREATE TABLE replica_state (
     epoch       INTEGER NOT NULL,
     seq         INTEGER NOT NULL,
     chain       BLOB NOT NULL,      -- the log's chain at seq; empty when not known
+    scopes      TEXT NOT NULL,      -- JSON array: those that are followed, in order
     hub_schema  INTEGER NOT NULL,   -- as the last hello told
     file_schema INTEGER NOT NULL    -- as user_version
 ) STRICT;
@@ -21,6 +22,46 @@ CREATE TABLE scope (
     id         TEXT PRIMARY KEY,
     title      TEXT NOT NULL,
     created_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Who may do what in a scope.
+CREATE TABLE membership (
+    scope      TEXT NOT NULL,
+    agent      TEXT NOT NULL,
+    roles      TEXT NOT NULL,       -- JSON array
+    granted_at INTEGER NOT NULL,
+    granted_by TEXT NOT NULL,
+    PRIMARY KEY (scope, agent)
+) STRICT, WITHOUT ROWID;
+
+-- Agents in each scope where they were seen: only there are they known.
+CREATE TABLE agent (
+    scope        TEXT NOT NULL,
+    id           TEXT NOT NULL,
+    kind         TEXT NOT NULL,
+    handle       TEXT NOT NULL,     -- '' for none
+    title        TEXT NOT NULL,
+    roles        TEXT NOT NULL,     -- JSON array
+    may_delegate INTEGER NOT NULL,
+    created_at   INTEGER NOT NULL,
+    updated_at   INTEGER NOT NULL,
+    PRIMARY KEY (scope, id)
+) STRICT, WITHOUT ROWID;
+
+-- Handles, former ones too, of those agents.
+CREATE TABLE handle (
+    scope  TEXT NOT NULL,
+    handle TEXT NOT NULL,
+    agent  TEXT NOT NULL,
+    PRIMARY KEY (scope, handle)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX handle_by_agent ON handle (scope, agent);
+
+-- Tokens that count no more.
+CREATE TABLE revocation (
+    hash   BLOB PRIMARY KEY,
+    agent  TEXT NOT NULL,           -- '' for a single token
+    before INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE schema_registry (
@@ -71,6 +112,8 @@ CREATE TABLE artifact_revision (
     row_hash       BLOB NOT NULL,
     note           TEXT NOT NULL,
     provenance     TEXT NOT NULL,   -- JSON, as replicate.Provenance
+    additional_signatures TEXT,     -- JSON array, as given; null for none
+    redaction      TEXT,            -- JSON, as replicate.Redaction; null for a version that is whole
     content        TEXT NOT NULL,   -- canonical bytes, returned as they are
     PRIMARY KEY (type, id, revision)
 ) STRICT;

@@ -75,7 +75,7 @@ func reader(ctx context.Context) (*verb.Caller, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c, c.Need(verb.Viewer, "reading")
+	return c, c.NeedSomewhere("reading", verb.Viewer)
 }
 
 // visible returns the scopes that the caller in ctx may see as a JSON array, for

@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/99designs/gqlgen/graphql"
@@ -31,24 +30,38 @@ func (s *Server) Shutdown(ctx context.Context) error { return s.graphql.Shutdown
 // forwarded), health and, when it is not nil, metrics.
 func (n *Node) Server(metrics http.Handler) *Server {
 	registry := n.verbs()
+	limiter := verb.NewLimiter(n.config.Limits, n.config.TrustedProxies)
+	origins := verb.Origins(n.config.Origins)
+	present := graph.ErrorPresenter(n.log)
+	limit := limited(limiter, present)
 	gql := transport.New(graph.NewSchema(&graph.Resolver{
 		Replica: n, Reads: registry, Hub: n.hub, Log: n.log, WriteWait: n.config.WriteWait,
 	}), transport.Config{
 		Introspection:  n.config.Introspection,
-		ErrorPresenter: graph.ErrorPresenter(n.log),
-		Around:         withRequestID,
+		ErrorPresenter: present,
+		Around: func(ctx context.Context, next graphql.OperationHandler) graphql.ResponseHandler {
+			return withRequestID(ctx, func(ctx context.Context) graphql.ResponseHandler { return limit(ctx, next) })
+		},
 		Extensions: []graphql.HandlerExtension{graph.ReplicaExtension{Freshness: func() (artifact.Seq, int64, bool) {
 			f := n.freshness()
 			return f.applied, f.lag.Milliseconds(), f.stale
 		}}},
-		Websocket: transport.Websocket{Init: n.initSocket, CheckOrigin: n.checkOrigin(), Log: n.log},
-		Log:       n.log,
+		Websocket: transport.Websocket{
+			Init: n.initSocket, Log: n.log,
+			Valid: stillAllowed, Changed: n.store.access.Changed,
+			CheckOrigin: func(req *http.Request) bool { return origins.Check(req) == nil },
+		},
+		Log: n.log,
 	})
 	mux := http.NewServeMux()
-	mux.Handle("/graphql", n.cors(n.authenticated(n.consistent(gql))))
-	mux.Handle(verb.PathPrefix, n.cors(n.consistent((&verb.Server{Registry: registry, Verifier: n.verifier, Log: n.log}).Handler())))
+	mux.Handle("/graphql", n.authenticated(limiter, n.consistent(gql)))
+	mux.Handle(verb.PathPrefix, n.consistent((&verb.Server{Registry: registry, Verifier: n.verifier, Limiter: limiter, Log: n.log}).Handler()))
+	mux.Handle(verb.SessionPath, n.session(limiter))
+	mux.Handle(verb.SessionPath+"/", n.session(limiter))
 	openAPI := registry.OpenAPI(n.config.Version)
-	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) { verb.WriteJSON(w, http.StatusOK, openAPI) })
+	mux.Handle("GET /openapi.json", limiter.ByAddress(n.log, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		verb.WriteJSON(w, http.StatusOK, openAPI)
+	})))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		verb.WriteJSON(w, http.StatusOK, map[string]any{"status": "ok"})
 	})
@@ -62,19 +75,30 @@ func (n *Node) Server(metrics http.Handler) *Server {
 			"openapi": "/openapi.json", "health": []string{"/healthz", "/readyz", "/metrics"},
 		})
 	})
-	mux.HandleFunc("/", verb.NotServed(n.log))
-	return &Server{Handler: mux, graphql: gql}
+	mux.Handle("/", limiter.ByAddress(n.log, verb.NotServed(n.log)))
+	return &Server{Handler: origins.CORS(origins.Cookies(n.log, mux)), graphql: gql}
 }
 
 // verbs binds the read verbs to the replica and the write verbs to the hub.
 func (n *Node) verbs() *verb.Registry {
 	r := new(verb.Registry)
-	n.store.Verbs(r)
+	n.store.Verbs(r, n.hub)
 	forward(r, verb.Create, n.hub)
 	forward(r, verb.Update, n.hub)
 	forward(r, verb.Link, n.hub)
 	forward(r, verb.Signal, n.hub)
 	forward(r, verb.Batch, n.hub)
+	forward(r, verb.Move, n.hub)
+	forward(r, verb.Redact, n.hub)
+	forward(r, verb.ScopesCreate, n.hub)
+	forward(r, verb.ScopesGrant, n.hub)
+	forward(r, verb.ScopesRevoke, n.hub)
+	forward(r, verb.TokensRevoke, n.hub)
+	forward(r, verb.AgentsUpdate, n.hub)
+	forward(r, verb.AgentsRegister, n.hub)
+	forward(r, verb.NodesInvite, n.hub)
+	forward(r, verb.NodesList, n.hub)
+	forward(r, verb.NodesRevoke, n.hub)
 	return r
 }
 
@@ -84,44 +108,34 @@ func forward[In, Out any](r *verb.Registry, v verb.Verb[In, Out], hub verb.Invok
 }
 
 // authenticated passes on requests with a token. A websocket may come without
-// one and bring it in connection_init.
-func (n *Node) authenticated(next http.Handler) http.Handler {
+// one, or with a cookie that has ended, and bring it in connection_init.
+func (n *Node) authenticated(l *verb.Limiter, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if req.Method == http.MethodOptions || websocket.IsWebSocketUpgrade(req) && req.Header.Get("Authorization") == "" {
+		upgrade := websocket.IsWebSocketUpgrade(req)
+		if upgrade && req.Header.Get("Authorization") == "" {
+			l.ByAddress(n.log, next).ServeHTTP(w, req)
+			return
+		}
+		if req.Method == http.MethodOptions {
 			next.ServeHTTP(w, req)
 			return
 		}
 		ctx, caller, err := verb.Authenticate(req.Context(), w, req.Header, n.verifier)
 		if err == nil {
-			err = caller.Need(verb.Viewer, "reading")
+			err = caller.NeedSomewhere("reading", verb.Viewer)
 		}
-		if err != nil {
-			verb.WriteError(ctx, w, n.log, err)
+		if err != nil && upgrade && verb.FromCookie(req.Context()) {
+			l.ByAddress(n.log, next).ServeHTTP(w, req)
 			return
 		}
-		next.ServeHTTP(w, req.WithContext(ctx))
-	})
-}
-
-// cors lets pages of the configured origins read answers, and answers their
-// preflight requests.
-func (n *Node) cors(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		head := w.Header()
-		head.Add("Vary", "Origin")
-		origin := req.Header.Get("Origin")
-		if origin != "" && slices.Contains(n.config.Origins, origin) {
-			head.Set("Access-Control-Allow-Origin", origin)
-			head.Set("Access-Control-Expose-Headers", "X-Request-Id, Retry-After")
-			if req.Method == http.MethodOptions {
-				head.Set("Access-Control-Allow-Methods", "GET, POST, OPTIONS")
-				head.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, "+consistencyHeader)
-				head.Set("Access-Control-Max-Age", "600")
-				w.WriteHeader(http.StatusNoContent)
-				return
-			}
+		if err != nil {
+			verb.WriteError(ctx, w, n.log, l.Refuse(w, req, err))
+			return
 		}
-		next.ServeHTTP(w, req)
+		if !upgrade { // a socket's operations run side by side, after its header was sent
+			ctx = verb.WithQuotaHeader(ctx, w.Header())
+		}
+		next.ServeHTTP(w, req.WithContext(ctx))
 	})
 }
 
@@ -188,13 +202,26 @@ func (n *Node) initSocket(ctx context.Context, _ *http.Request, payload map[stri
 	}
 	c, err := n.verifier.Verify(ctx, token)
 	if err == nil {
-		err = c.Need(verb.Viewer, "reading")
+		err = c.NeedSomewhere("reading", verb.Viewer)
 	}
 	if err != nil {
 		return ctx, time.Time{}, err
 	}
 	c.RequestID = "" // each operation gets one of its own
 	return verb.WithCaller(ctx, c), c.Expires, nil
+}
+
+// stillAllowed reports whether a socket's caller may still be served. What it may
+// see, each operation asks for itself.
+func stillAllowed(ctx context.Context) error {
+	c, err := verb.CallerFrom(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.Valid(); err != nil {
+		return err
+	}
+	return c.NeedSomewhere("reading", verb.Viewer)
 }
 
 // withRequestID gives each operation of a socket a request id of its own.
@@ -205,18 +232,6 @@ func withRequestID(ctx context.Context, next graphql.OperationHandler) graphql.R
 		ctx = verb.WithCaller(ctx, &own)
 	}
 	return next(ctx)
-}
-
-// checkOrigin returns nil, which means the same host only, unless other origins
-// are configured.
-func (n *Node) checkOrigin() func(*http.Request) bool {
-	if len(n.config.Origins) == 0 {
-		return nil
-	}
-	return func(req *http.Request) bool {
-		origin := req.Header.Get("Origin")
-		return origin == "" || origin == "http://"+req.Host || origin == "https://"+req.Host || slices.Contains(n.config.Origins, origin)
-	}
 }
 
 // serveReady says whether the node can answer reads, and how fresh they are.

@@ -16,10 +16,11 @@ import (
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/replicate"
+	"github.com/scidex-ai/substrate/verb"
 )
 
 // fileSchema is the user_version of the files that this build reads.
-const fileSchema = 1
+const fileSchema = 2
 
 // leastSQLite is the oldest SQLite that is used: 3.51.3 mended a rare corruption
 // of databases in WAL mode.
@@ -46,9 +47,12 @@ type Store struct {
 	writer  *sql.DB
 	conn    *sql.Conn // the writer's only connection
 	readers *sql.DB
+	access  verb.Directory                  // who may do what, as the replica says
+	hubOnly atomic.Pointer[map[string]bool] // types of which the hub alone holds artifacts
 	write   writeStatements
 	read    readStatements
 	commit  *commit                // being applied; nil for none
+	erasing bool                   // the WAL may hold what was erased
 	now     atomic.Pointer[moment] // after the last commit; never nil
 }
 
@@ -79,6 +83,7 @@ func (s *Store) open(ctx context.Context, path string) (err error) {
 	if s.writer, err = sql.Open("sqlite3", dsn(path, url.Values{
 		"_journal_mode": {"WAL"}, "_synchronous": {"NORMAL"}, "_txlock": {"immediate"},
 		"_busy_timeout": {"5000"}, "_cache_size": {"-65536"},
+		"_secure_delete": {"true"}, // what is moved away or redacted leaves no bytes
 	})); err != nil {
 		return err
 	}
@@ -105,6 +110,9 @@ func (s *Store) open(ctx context.Context, path string) (err error) {
 	}
 	p, err := s.storedPosition(ctx)
 	if err != nil {
+		return err
+	}
+	if err := errors.Join(s.loadAccess(ctx), s.loadElsewhere(ctx)); err != nil {
 		return err
 	}
 	s.now.Store(&moment{position: p, recent: recent{floor: p.Seq}, next: make(chan struct{})})
@@ -142,8 +150,8 @@ func (s *Store) prepareFile(ctx context.Context) error {
 		return err
 	}
 	defer tx.Rollback() //nolint:errcheck // does nothing after a commit
-	const state = `INSERT INTO replica_state (one, hub_id, epoch, seq, chain, hub_schema, file_schema)
-		VALUES (1, '', 0, 0, x'', 0, ?1)`
+	const state = `INSERT INTO replica_state (one, hub_id, epoch, seq, chain, scopes, hub_schema, file_schema)
+		VALUES (1, '', 0, 0, x'', '[]', 0, ?1)`
 	if _, err := tx.ExecContext(ctx, tablesSQL); err != nil {
 		return err
 	}

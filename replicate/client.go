@@ -21,8 +21,15 @@ import (
 type Client struct {
 	URL   string // base URL of the hub, without a trailing slash
 	Token string
+	// Credential, when set, returns the node's own credential, which is sent
+	// instead of a token.
+	Credential func() (string, error)
 	HTTP  *http.Client // without a timeout: streams are long; nil means http.DefaultClient
 }
+
+// nodeHeader is where a node shows its credential; verb.NodeHeader names it for
+// calls.
+const nodeHeader = "SciDEX-Node"
 
 // Silence is how long a stream may say nothing before the client gives it up: a
 // few beats.
@@ -105,7 +112,15 @@ func (c *Client) get(ctx context.Context, path, encoding string) (*http.Response
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Authorization", "Bearer "+c.Token)
+	if c.Credential != nil {
+		credential, err := c.Credential()
+		if err != nil {
+			return nil, err
+		}
+		req.Header.Set(nodeHeader, credential)
+	} else {
+		req.Header.Set("Authorization", "Bearer "+c.Token)
+	}
 	if encoding != "" {
 		req.Header.Set("Accept-Encoding", encoding)
 	}

@@ -157,11 +157,10 @@ func nextOrBeat(ctx context.Context, reader Reader, interval time.Duration) (Pag
 // end tells the follower why its stream ends, if it still listens.
 func (h *Handler) end(ctx context.Context, out *flusher, cause error) error {
 	reason := "the hub stops"
-	switch {
-	case ctx.Err() == nil:
+	if e, ok := errors.AsType[*artifact.Error](context.Cause(ctx)); ok {
+		reason = e.Message
+	} else if ctx.Err() == nil {
 		reason = "the feed failed"
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		reason = "the token has expired"
 	}
 	line, err := json.Marshal(Frame{Type: FrameReset, Reason: reason})
 	if err != nil {

@@ -19,6 +19,10 @@ const (
 	KindSchema   = "schema"
 	KindScope    = "scope"
 	KindEvent    = "event" // nothing but an event
+
+	KindMembership = "membership"
+	KindAgent      = "agent"      // in each scope that the agent was seen in
+	KindRevocation = "revocation" // of a token
 )
 
 // Ops of a row.
@@ -43,6 +47,9 @@ const (
 // A Row is one change as followers read it. Hash is the SHA-256 of Data;
 // PrevHash is that of the row it replaces. A revision's content stands beside
 // its data, which binds it by the content hash.
+//
+// A put without data is withheld: what it said was moved out of the scope or
+// redacted since, and a later row says how the thing is now.
 type Row struct {
 	Seq      artifact.Seq    `json:"seq"`
 	Commit   artifact.Seq    `json:"commit"` // last seq of the same commit
@@ -175,18 +182,28 @@ type Head struct {
 
 // A Revision is the data of a revision row.
 type Revision struct {
-	ContentHash   artifact.Hash `json:"content_hash"`
-	CreatedAt     time.Time     `json:"created_at"`
-	CreatedBy     string        `json:"created_by"`
-	ID            string        `json:"id"`
-	Note          string        `json:"note"`
-	Provenance    Provenance    `json:"provenance"`
-	Revision      int           `json:"revision"`
-	SchemaVersion int           `json:"schema_version"`
-	Scope         string        `json:"scope"`
-	State         string        `json:"state"`
-	Title         string        `json:"title"`
-	Type          string        `json:"type"`
+	Signatures    json.RawMessage `json:"additional_signatures,omitempty"` // an array, as given
+	ContentHash   artifact.Hash   `json:"content_hash"`
+	CreatedAt     time.Time       `json:"created_at"`
+	CreatedBy     string          `json:"created_by"`
+	ID            string          `json:"id"`
+	Note          string          `json:"note"`
+	Provenance    Provenance      `json:"provenance"`
+	Redaction     *Redaction      `json:"redaction,omitempty"`
+	Revision      int             `json:"revision"`
+	SchemaVersion int             `json:"schema_version"`
+	Scope         string          `json:"scope"`
+	State         string          `json:"state"`
+	Title         string          `json:"title"`
+	Type          string          `json:"type"`
+}
+
+// A Redaction says who took a version's title, content and note out, and why. The
+// version keeps the content hash that it had.
+type Redaction struct {
+	At     time.Time `json:"at"`
+	By     string    `json:"by"`
+	Reason string    `json:"reason"`
 }
 
 // Provenance is who wrote a version and on whose behalf, as the hub stamped it.
@@ -246,6 +263,39 @@ type Scope struct {
 	CreatedAt time.Time `json:"created_at"`
 	ID        string    `json:"id"`
 	Title     string    `json:"title"`
+}
+
+// A Membership is the data of a membership row: what an agent may do in a scope.
+type Membership struct {
+	Agent     string    `json:"agent"`
+	GrantedAt time.Time `json:"granted_at"`
+	GrantedBy string    `json:"granted_by"`
+	Roles     []string  `json:"roles"` // in order; never empty
+	Scope     string    `json:"scope"`
+}
+
+// Ref returns the ref of the membership's row.
+func (m *Membership) Ref() string { return KindMembership + ":" + m.Scope + "/" + m.Agent }
+
+// An Agent is the data of an agent row.
+type Agent struct {
+	CreatedAt     time.Time `json:"created_at"`
+	FormerHandles []string  `json:"former_handles"` // which lead to the agent still
+	Handle        string    `json:"handle"`         // "" for none
+	ID            string    `json:"id"`
+	Kind          string    `json:"kind"`
+	MayDelegate   bool      `json:"may_delegate"`
+	Roles         []string  `json:"roles"` // what it is addressed as; no permissions
+	Title         string    `json:"title"`
+	UpdatedAt     time.Time `json:"updated_at"`
+}
+
+// A Revocation is the data of a revocation row: of a token, or of all tokens that
+// an agent was given before a time.
+type Revocation struct {
+	Agent  string        `json:"agent"`  // "" for a single token
+	Before time.Time     `json:"before"` // of a token: when it ends by itself
+	Hash   artifact.Hash `json:"hash"`   // of a token: of its issuer and id
 }
 
 // Encode returns the canonical bytes of a row's data and their hash.

@@ -73,12 +73,14 @@ type Caller struct {
 	Token           string    // the token itself, for forwarding; never logged
 	RequestID       string
 	Now             time.Time // frozen for the request
+
+	still func() error // reports whether the token counts yet, beside its end and revocation; nil for yes
 }
 
 // Has reports whether c holds the permission, or one that includes it, in a
 // scope.
 func (c *Caller) Has(p Permission, scope string) bool {
-	return includes(c.rolesIn(scope), p)
+	return includes(c.RolesIn(scope), p)
 }
 
 // includes reports whether one of the roles is p or includes it: any role reads,
@@ -87,7 +89,8 @@ func includes(roles []Permission, p Permission) bool {
 	return p == Viewer && len(roles) > 0 || slices.Contains(roles, p)
 }
 
-func (c *Caller) rolesIn(scope string) []Permission {
+// RolesIn returns c's permissions in a scope.
+func (c *Caller) RolesIn(scope string) []Permission {
 	if !c.admitted(scope) {
 		return nil
 	}
@@ -108,7 +111,11 @@ func (c *Caller) admitted(scope string) bool {
 
 // Need returns a permission_denied error unless c holds one of the permissions
 // in a scope. Ask it only of scopes that c may know of.
-func (c *Caller) Need(scope, action string, anyOf ...Permission) error {
+func (c *Caller) Need(scope, action string, one Permission, others ...Permission) error {
+	return c.need(scope, action, append([]Permission{one}, others...))
+}
+
+func (c *Caller) need(scope, action string, anyOf []Permission) error {
 	if slices.ContainsFunc(anyOf, func(p Permission) bool { return c.Has(p, scope) }) {
 		return nil
 	}
@@ -117,13 +124,17 @@ func (c *Caller) Need(scope, action string, anyOf ...Permission) error {
 
 // NeedSomewhere returns a permission_denied error unless c holds one of the
 // permissions in some scope.
-func (c *Caller) NeedSomewhere(action string, anyOf ...Permission) error {
-	if c.Need(artifact.Commons, action, anyOf...) == nil {
+func (c *Caller) NeedSomewhere(action string, one Permission, others ...Permission) error {
+	return c.needSomewhere(action, append([]Permission{one}, others...))
+}
+
+func (c *Caller) needSomewhere(action string, anyOf []Permission) error {
+	if c.need(artifact.Commons, action, anyOf) == nil {
 		return nil
 	}
 	if c.Access != nil {
 		for scope := range c.Access.Roles(c.Actor.ID) {
-			if c.Need(scope, action, anyOf...) == nil {
+			if c.need(scope, action, anyOf) == nil {
 				return nil
 			}
 		}
@@ -155,16 +166,24 @@ func (c *Caller) VisibleScopes() []string {
 	return scopes
 }
 
-// Valid returns an error once c's token has ended or was revoked. What outlives a
-// request asks it again and again.
+// Valid returns an error once c's token counts no more: it ended, it or its key
+// was revoked, or an agent of its delegation chain may not delegate any more.
+// What outlives a request asks it again and again.
 func (c *Caller) Valid() error {
 	switch {
 	case !c.Expires.IsZero() && time.Now().After(c.Expires.Add(Leeway)):
 		return Unauthenticated("the token has expired")
 	case c.Access != nil && c.Access.Revoked(c.TokenID):
-		return Unauthenticated("the token was revoked")
+		return Unauthenticated("the token was revoked; get a new one")
+	case c.still != nil:
+		return c.still()
 	}
 	return nil
+}
+
+// ValidAgent reports whether a text can be the id of an agent.
+func ValidAgent(id string) bool {
+	return id != "" && len(id) <= 200 && !strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
 type callerKey struct{}

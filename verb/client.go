@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -19,6 +20,9 @@ type Client struct {
 	URL   string       // base URL, without a trailing slash
 	Token string       // used when the context carries no caller
 	HTTP  *http.Client // nil means http.DefaultClient
+	// Credential, when set, returns the credential of the node that forwards
+	// calls, such as [NodeKey.Credential].
+	Credential func() (string, error)
 }
 
 // Invoke implements [Invoker]. When the server could not be reached the error is
@@ -30,7 +34,7 @@ func (c *Client) Invoke(ctx context.Context, name string, in, out any) error {
 	if err := e.Encode(in); err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL+PathPrefix+name, &body)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL+PathPrefix+name, &body) //nolint:gosec // the URL is the operator's
 	if err != nil {
 		return err
 	}
@@ -41,11 +45,18 @@ func (c *Client) Invoke(ctx context.Context, name string, in, out any) error {
 		req.Header.Set("X-Request-Id", caller.RequestID)
 	}
 	req.Header.Set("Authorization", "Bearer "+token)
+	if c.Credential != nil {
+		credential, err := c.Credential()
+		if err != nil {
+			return fmt.Errorf("sign the node's credential: %w", err)
+		}
+		req.Header.Set(NodeHeader, credential)
+	}
 	client := c.HTTP
 	if client == nil {
 		client = http.DefaultClient
 	}
-	resp, err := client.Do(req)
+	resp, err := client.Do(req) //nolint:gosec // the URL is the operator's
 	if err != nil {
 		return unreachable(err)
 	}

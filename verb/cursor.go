@@ -59,6 +59,37 @@ func DecodeCursor(s, filter string) (ListCursor, error) {
 	return ListCursor{At: time.UnixMilli(b.At).UTC(), Type: b.Type, ID: b.ID}, nil
 }
 
+type nameCursor struct {
+	Version int    `json:"v"`
+	Last    string `json:"n"`
+	Filter  string `json:"f"`
+}
+
+// EncodeNameCursor returns the cursor of a list that is in the order of one name.
+func EncodeNameCursor(last, filter string) string {
+	raw, err := json.Marshal(nameCursor{cursorVersion, last, filterHash(filter)})
+	if err != nil { // a struct of numbers and strings
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(raw)
+}
+
+// DecodeNameCursor reads what [EncodeNameCursor] wrote; "" begins the list.
+func DecodeNameCursor(s, filter string) (last string, err error) {
+	if s == "" {
+		return "", nil
+	}
+	var c nameCursor
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(s)
+	switch {
+	case len(s) > maxCursor || err != nil || json.Unmarshal(raw, &c) != nil || c.Version != cursorVersion || c.Last == "":
+		return "", invalidCursor(s, "it was not given by this list")
+	case c.Filter != filterHash(filter):
+		return "", invalidCursor(s, "it is from another request")
+	}
+	return c.Last, nil
+}
+
 // filterHash is short: it tells filters apart, and guards nothing.
 func filterHash(filter string) string {
 	h := artifact.HashBytes([]byte(filter))

@@ -73,21 +73,28 @@ func (d *Directory) Changed() <-chan struct{} {
 	return d.changed
 }
 
-// change locks d, makes a change and tells.
-func (d *Directory) change(f func()) {
+// change locks d, makes a change and tells, if f says that anything changed.
+func (d *Directory) change(f func() bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	f()
-	if d.changed != nil {
+	if f() && d.changed != nil {
 		close(d.changed)
 		d.changed = nil
 	}
 }
 
+// Tell closes the channel of [Directory.Changed], for a change of what is kept
+// beside d.
+func (d *Directory) Tell() { d.change(func() bool { return true }) }
+
 // SetRoles notes what an agent may do in a scope; without roles it is no member.
 func (d *Directory) SetRoles(scope, agent string, roles []Permission) {
-	d.change(func() {
-		next := maps.Clone(d.members[agent]) // others hold the old one
+	d.change(func() bool {
+		before := d.members[agent]
+		if slices.Equal(before[scope], roles) {
+			return false
+		}
+		next := maps.Clone(before) // others hold the old one
 		if next == nil {
 			next = make(Roles)
 		}
@@ -102,23 +109,26 @@ func (d *Directory) SetRoles(scope, agent string, roles []Permission) {
 		if d.members[agent] = next; len(next) == 0 {
 			delete(d.members, agent)
 		}
+		return true
 	})
 }
 
 // SetAgent notes an agent and whether it may delegate.
 func (d *Directory) SetAgent(agent string, mayDelegate bool) {
-	d.change(func() {
+	d.change(func() bool {
 		if d.agents == nil {
 			d.agents = make(map[string]bool)
 		}
+		before, known := d.agents[agent]
 		d.agents[agent] = mayDelegate
+		return known && before != mayDelegate
 	})
 }
 
 // Revoke notes a revocation. Those of tokens that have ended by themselves are
 // forgotten now and then.
 func (d *Directory) Revoke(r Revocation) {
-	d.change(func() {
+	d.change(func() bool {
 		if r.Token.IsZero() {
 			if d.before == nil {
 				d.before = make(map[string]time.Time)
@@ -126,7 +136,7 @@ func (d *Directory) Revoke(r Revocation) {
 			if r.Before.After(d.before[r.Agent]) {
 				d.before[r.Agent] = r.Before
 			}
-			return
+			return true
 		}
 		if d.revoked == nil {
 			d.revoked = make(map[artifact.Hash]time.Time)
@@ -136,12 +146,13 @@ func (d *Directory) Revoke(r Revocation) {
 			ended := time.Now().Add(-2 * Leeway)
 			maps.DeleteFunc(d.revoked, func(_ artifact.Hash, until time.Time) bool { return until.Before(ended) })
 		}
+		return true
 	})
 }
 
 // DropScope forgets all memberships of a scope.
 func (d *Directory) DropScope(scope string) {
-	d.change(func() {
+	d.change(func() bool {
 		for agent, roles := range d.members {
 			if _, member := roles[scope]; member {
 				next := maps.Clone(roles)
@@ -149,12 +160,14 @@ func (d *Directory) DropScope(scope string) {
 				d.members[agent] = next
 			}
 		}
+		return true
 	})
 }
 
 // Reset replaces all that d knows by what other knows, which is not used any more.
 func (d *Directory) Reset(other *Directory) {
-	d.change(func() {
+	d.change(func() bool {
 		d.members, d.agents, d.revoked, d.before = other.members, other.agents, other.revoked, other.before
+		return true
 	})
 }

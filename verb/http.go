@@ -105,13 +105,15 @@ func bodyError(err error, limit int64) error {
 }
 
 // Authenticate verifies the bearer token of a request, of which it takes the
-// context and the header, and returns a context with the caller, whose request id it also sets as the response's X-Request-Id. The
-// context carries a request id even when there is an error.
+// context and the header, and the credential of the node that forwarded it, if
+// any. It returns a context with the caller, whose request id it also sets as the
+// response's X-Request-Id. The context carries a request id even when there is an
+// error.
 func Authenticate(ctx context.Context, w http.ResponseWriter, head http.Header, v *Verifier) (context.Context, *Caller, error) {
 	id := requestID(head)
 	w.Header().Set("X-Request-Id", id)
 	ctx = context.WithValue(ctx, requestIDKey{}, id)
-	caller, err := v.Verify(ctx, Bearer(head.Get("Authorization")))
+	caller, err := v.VerifyRequest(ctx, head, Bearer(head.Get("Authorization")))
 	if err != nil {
 		return ctx, nil, err
 	}

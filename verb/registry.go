@@ -99,9 +99,9 @@ func mayCall(ctx context.Context, name string, n Needs) error {
 		return err
 	}
 	if n.Where == InCommons {
-		return c.Need(artifact.Commons, name, n.AnyOf...)
+		return c.need(artifact.Commons, name, n.AnyOf)
 	}
-	return c.NeedSomewhere(name, n.AnyOf...)
+	return c.needSomewhere(name, n.AnyOf)
 }
 
 // Invoke implements [Invoker] in process, without encoding anything.

@@ -126,6 +126,7 @@ type CreateRequest struct {
 	Content json.RawMessage `json:"content" jsonschema:"object valid against the type's schema"`
 	State   string          `json:"state,omitempty" jsonschema:"lifecycle state; absent: the type's initial state"`
 	Links   []LinkSpec      `json:"links,omitempty" jsonschema:"links from the new artifact, made in the same transaction: each has predicate, to, and optionally evidence_refs and evidence"`
+	Signing
 	WriteOptions
 }
 
@@ -134,6 +135,18 @@ type WriteOptions struct {
 	IdempotencyKey string `json:"idempotency_key,omitempty" jsonschema:"a UUID that makes a retry return the first answer; kept 24 hours"`
 	DryRun         bool   `json:"dry_run,omitempty" jsonschema:"true checks everything and writes nothing"`
 }
+
+// Signing is for signatures of a write beside the token's. They are stored with
+// the version and returned, and nothing checks them yet.
+type Signing struct {
+	AdditionalSignatures []json.RawMessage `json:"additional_signatures,omitempty" jsonschema:"up to 16 objects, of any form, kept with the version; nothing checks them yet"`
+}
+
+// Limits of additional signatures.
+const (
+	MaxSignatures     = 16
+	MaxSignatureBytes = 16 << 10 // all together
+)
 
 // A LinkSpec is a link from an artifact that is named elsewhere.
 type LinkSpec struct {
@@ -154,6 +167,7 @@ type UpdateRequest struct {
 	Title           string          `json:"title,omitempty" jsonschema:"new title"`
 	State           string          `json:"state,omitempty" jsonschema:"new lifecycle state"`
 	Note            string          `json:"note,omitempty" jsonschema:"why, for the history"`
+	Signing
 	WriteOptions
 }
 
@@ -205,8 +219,9 @@ type WriteResult struct {
 	Idempotency      string             `json:"idempotency"`
 	ProvenanceRefs   []string           `json:"provenance_refs"`
 	Warnings         []artifact.Problem `json:"warnings"`
-	Seq              artifact.Seq       `json:"seq"`                         // last seq of the commit; 0 when nothing was written
-	ConsistencyToken string             `json:"consistency_token,omitempty"` // reads that carry it see this write
+	Signatures       json.RawMessage    `json:"additional_signatures,omitempty"` // as stored
+	Seq              artifact.Seq       `json:"seq"`                             // last seq of the commit; 0 when nothing was written
+	ConsistencyToken string             `json:"consistency_token,omitempty"`     // reads that carry it see this write
 }
 
 // LinkResult confirms a link.

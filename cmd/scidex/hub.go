@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"text/tabwriter"
 
@@ -27,14 +26,16 @@ func newHubCmd() *cobra.Command {
   scidex hub run  --database-url "$DATABASE_URL"
   scidex hub run  --managed --data ./data/hub      # a private PostgreSQL in ./data/hub`,
 	}
-	cmd.AddCommand(newHubRunCmd(), newHubInitCmd(), newHubMigrateCmd(), newHubAdoptCmd())
+	cmd.AddCommand(newHubRunCmd(), newHubInitCmd(), newHubMigrateCmd(), newHubAdoptCmd(), newHubInviteCmd(), newHubNodesCmd())
 	return cmd
 }
 
 func newHubRunCmd() *cobra.Command {
 	var d databaseFlags
 	var l logFlags
-	var addr, nodeURL string
+	var doors doorFlags
+	var addr string
+	var c hub.Config
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Serve the verbs and the feed from a database that hub init prepared",
@@ -44,6 +45,10 @@ func newHubRunCmd() *cobra.Command {
 			if err := d.check(); err != nil {
 				return err
 			}
+			if c.Origins, c.TrustedProxies, err = doors.parse(); err != nil {
+				return err
+			}
+			c.Limits, c.Version = doors.limits, version()
 			log, err := l.logger()
 			if err != nil {
 				return err
@@ -65,7 +70,8 @@ func newHubRunCmd() *cobra.Command {
 			}
 			g, ctx := errgroup.WithContext(ctx)
 			g.Go(func() error { return db.watch(ctx) })
-			g.Go(func() error { return runHub(ctx, db.Pool, listener, nodeURL, log) })
+			c.DB, c.Log = db.Pool, log
+			g.Go(func() error { return runHub(ctx, c, listener) })
 			return g.Wait()
 		},
 	}
@@ -73,7 +79,8 @@ func newHubRunCmd() *cobra.Command {
 	l.add(cmd)
 	cmd.Flags().BoolVar(&d.managed, "managed", false, "run a private PostgreSQL in the data directory, prepared by itself")
 	cmd.Flags().StringVar(&addr, "addr", defaultHubAddr, "address to serve on")
-	cmd.Flags().StringVar(&nodeURL, "node-url", "", "URL of a node, told to people who open the hub in a browser")
+	doors.add(cmd)
+	cmd.Flags().StringVar(&c.NodeURL, "node-url", "", "URL of a node, told to people who open the hub in a browser")
 	return cmd
 }
 
@@ -89,14 +96,15 @@ func (d *databaseFlags) check() error {
 }
 
 // runHub serves a hub until ctx ends.
-func runHub(ctx context.Context, db *pgxpool.Pool, listener net.Listener, nodeURL string, log *slog.Logger) error {
+func runHub(ctx context.Context, c hub.Config, listener net.Listener) error {
 	registry, metrics := newMetrics()
-	h, err := hub.Open(ctx, hub.Config{DB: db, Log: log, Metrics: registry, NodeURL: nodeURL, Version: version()})
+	c.Metrics = registry
+	h, err := hub.Open(ctx, c)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	log.InfoContext(ctx, "hub serves", "url", urlOf(listener), "hub_id", h.HubID(), "epoch", h.Epoch())
-	return serveHub(ctx, h, listener, serveOptions{metrics: metrics, log: log})
+	c.Log.InfoContext(ctx, "hub serves", "url", urlOf(listener), "hub_id", h.HubID(), "epoch", h.Epoch())
+	return serveHub(ctx, h, listener, serveOptions{metrics: metrics, log: c.Log})
 }
 
 // serveHub runs h and serves it until ctx ends.

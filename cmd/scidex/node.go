@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,10 +25,11 @@ func newNodeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "node",
 		Short: "Run a lab's replica, or check it",
-		Example: `  scidex node run --hub http://127.0.0.1:7171 --token "$TOKEN" --data ./data/lab-1
-  scidex node verify --hub http://127.0.0.1:7171 --token "$TOKEN" --data ./data/lab-1`,
+		Example: `  scidex node join 'http://127.0.0.1:7171#scidex-join-…' --data ./data/lab-a
+  scidex node run --data ./data/lab-a
+  scidex node verify --data ./data/lab-a`,
 	}
-	cmd.AddCommand(newNodeRunCmd(), newNodeVerifyCmd(), newNodeRebuildCmd())
+	cmd.AddCommand(newNodeJoinCmd(), newNodeRunCmd(), newNodeVerifyCmd(), newNodeRebuildCmd())
 	return cmd
 }
 
@@ -52,17 +52,28 @@ func (n *nodeFlags) config() (node.Config, error) {
 	if err != nil {
 		return node.Config{}, err
 	}
+	c := node.Config{Dir: n.data, Log: log, Version: version()}
+	if n.token == "" {
+		if c.Identity, err = node.ReadIdentity(n.data); err == nil {
+			c.HubURL = c.Identity.HubURL
+			return c, nil
+		} else if !errors.Is(err, node.ErrNotEnrolled) {
+			return c, err
+		}
+		return c, &exitError{2, fmt.Errorf("no node is enrolled in %s: scidex node join enrols it; or follow as an agent with --token", n.data)}
+	}
 	client, err := n.client()
 	if err != nil {
-		return node.Config{}, err
+		return c, err
 	}
-	return node.Config{Dir: n.data, HubURL: client.URL, Token: client.Token, Log: log, Version: version()}, nil
+	c.HubURL, c.Token = client.URL, client.Token
+	return c, nil
 }
 
 func newNodeRunCmd() *cobra.Command {
 	var n nodeFlags
 	var addr string
-	var origins []string
+	var doors doorFlags
 	var noIntrospection bool
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -74,12 +85,10 @@ func newNodeRunCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			for _, o := range origins {
-				if u, err := url.Parse(o); err != nil || u.Host == "" || u.Path != "" {
-					return &exitError{2, fmt.Errorf("--origin %q: give a web origin such as https://prism.example", o)}
-				}
+			if c.Origins, c.TrustedProxies, err = doors.parse(); err != nil {
+				return err
 			}
-			c.Origins, c.Introspection = origins, !noIntrospection
+			c.Limits, c.Introspection = doors.limits, !noIntrospection
 			if err := makeDataDir(n.data, 0o700); err != nil {
 				return err
 			}
@@ -97,7 +106,7 @@ func newNodeRunCmd() *cobra.Command {
 	}
 	n.addAll(cmd)
 	cmd.Flags().StringVar(&addr, "addr", defaultNodeAddr, "address to serve on")
-	cmd.Flags().StringSliceVar(&origins, "origin", nil, "web origin that may open websockets, beside the node's own; may be given many times")
+	doors.add(cmd)
 	cmd.Flags().BoolVar(&noIntrospection, "no-introspection", false, "refuse GraphQL introspection")
 	return cmd
 }

@@ -27,7 +27,8 @@ type connection struct {
 	socket   *socket
 	queue    *queue
 	cancel   context.CancelCauseFunc
-	heard    atomic.Int64 // Unix nanoseconds: the last message or pong
+	valid    atomic.Pointer[func() error] // nil until connection_init was accepted
+	heard    atomic.Int64                 // Unix nanoseconds: the last message or pong
 
 	mu         sync.Mutex // guards what follows
 	operations map[string]*operation
@@ -167,6 +168,10 @@ func (c *connection) initialise(ctx context.Context, payload json.RawMessage) co
 		expiry := time.AfterFunc(time.Until(expires), func() { c.end(CloseForbidden, "token expired") })
 		context.AfterFunc(ctx, func() { expiry.Stop() })
 	}
+	if c.Valid != nil {
+		valid := func() error { return c.Valid(caller) }
+		c.valid.Store(&valid)
+	}
 	c.say(ackMessage)
 	if c.protocol.legacy {
 		c.say(c.protocol.keepAlive)
@@ -198,17 +203,32 @@ func (c *connection) say(text []byte) {
 func (c *connection) write(ctx context.Context) {
 	ping := time.NewTicker(c.PingEvery)
 	defer ping.Stop()
+	changed := c.changed()
 	for {
 		select {
 		case <-ctx.Done():
 			c.sayWhy(cause(ctx))
 			return
+		case <-changed:
+			changed = c.changed() // before asking, so that no change is missed
+			if valid := c.valid.Load(); valid != nil && (*valid)() != nil {
+				c.end(CloseForbidden, "no longer allowed")
+			}
 		case <-ping.C:
 			c.ping()
 		case <-c.queue.ready:
 			c.writeNext()
 		}
 	}
+}
+
+// changed returns what is closed when the caller must be asked for again; nil for
+// never.
+func (c *connection) changed() <-chan struct{} {
+	if c.Valid == nil || c.Changed == nil {
+		return nil
+	}
+	return c.Changed()
 }
 
 func (c *connection) ping() {

@@ -21,6 +21,12 @@ type Websocket struct {
 	// Default: everyone is let in.
 	Init func(ctx context.Context, r *http.Request, payload map[string]any) (_ context.Context, expires time.Time, err error)
 
+	// Valid, when set, is asked with Init's context whether the caller may still be
+	// served, whenever the channel that Changed returned is closed. An error closes
+	// the connection with 4403.
+	Valid   func(ctx context.Context) error
+	Changed func() <-chan struct{}
+
 	// CheckOrigin decides at the upgrade. Default: the same host, or no Origin header.
 	CheckOrigin func(r *http.Request) bool
 

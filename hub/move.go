@@ -1,0 +1,307 @@
+package hub
+
+import (
+	"context"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/replicate"
+	"github.com/scidex-ai/substrate/verb"
+)
+
+// move answers the verb of that name.
+func (h *Hub) move(ctx context.Context, in verb.MoveRequest) (out verb.WriteResult, err error) {
+	c, err := verb.CallerFrom(ctx)
+	if err != nil {
+		return out, err
+	}
+	return single[verb.WriteResult](ctx, h, c, &writeRequest{
+		verb: verb.Move.Name, request: in, options: in.WriteOptions,
+		prepare: func() ([]op, error) {
+			o := &moveOp{in: &in, requestID: c.RequestID}
+			ref, err := artifact.ParseRef(in.Ref)
+			if err != nil {
+				return nil, at(err, "/ref")
+			}
+			o.ref = ref.Current()
+			var problems []artifact.Problem
+			if in.BaseContentHash.IsZero() {
+				problems = append(problems, artifact.Problem{Path: "/base_content_hash", Constraint: "required", Message: "a move names the version you read"})
+			}
+			problems = append(problems, checkReason(in.Reason)...)
+			if problems != nil {
+				return nil, artifact.Invalid(problems...)
+			}
+			return []op{o}, nil
+		},
+	})
+}
+
+func checkReason(reason string) []artifact.Problem {
+	switch {
+	case reason == "":
+		return []artifact.Problem{{Path: "/reason", Constraint: "required", Message: "say why"}}
+	case len(reason) > maxReasonLength:
+		return []artifact.Problem{{Path: "/reason", Constraint: "max_length", Message: "a reason is at most 2000 bytes"}}
+	}
+	return nil
+}
+
+// A moveOp moves an artifact, the comments on it, its signals and its links to
+// another scope. Those who see the old scope alone lose all of it.
+type moveOp struct {
+	in        *verb.MoveRequest
+	ref       artifact.Ref
+	requestID string
+
+	whole   whole // loaded
+	outcome *head
+	same    bool
+}
+
+func (o *moveOp) needs(n *needs) { n.scopes[o.in.Scope] = true }
+
+func (o *moveOp) load(ctx context.Context, db querier, s *state) error {
+	o.whole, o.outcome, o.same = whole{}, nil, false
+	if err := o.whole.lock(ctx, db, []artifact.Ref{o.ref}); err != nil {
+		return err
+	}
+	if len(o.whole.heads) == 0 {
+		return nil
+	}
+	root := o.whole.heads[0]
+	s.heads[o.ref] = root
+	if err := o.check(s); err != nil || o.same {
+		return nil //nolint:nilerr // decide tells it
+	}
+	refs, err := thread(ctx, db, o.ref, root.Scope)
+	if err != nil {
+		return err
+	}
+	o.whole.heads = nil
+	if err := o.whole.lock(ctx, db, refs); err != nil {
+		return err
+	}
+	if err := o.whole.readRevisions(ctx, db); err != nil {
+		return err
+	}
+	if err := o.whole.readLinks(ctx, db); err != nil {
+		return err
+	}
+	if err := o.whole.readSignals(ctx, db); err != nil {
+		return err
+	}
+	if n := len(o.whole.revisions) + len(o.whole.links) + len(o.whole.signals); n > maxWhole {
+		return errTooLarge("versions, links and signals", n)
+	}
+	for id, kind := range o.authors() {
+		if err := s.announce(ctx, db, id, kind, []string{o.in.Scope}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// authors returns those who wrote what is moved, with the kinds of the new ones
+// among them. They become known in the scope that it is moved to.
+func (o *moveOp) authors() map[string]string {
+	authors := make(map[string]string)
+	for _, r := range o.whole.revisions {
+		authors[r.CreatedBy] = r.Provenance.ActorKind
+	}
+	for _, l := range o.whole.links {
+		authors[l.By] = "human" // it is known already
+	}
+	for _, g := range o.whole.signals {
+		authors[g.By] = "human"
+	}
+	return authors
+}
+
+// check finds what keeps the artifact from being moved.
+func (o *moveOp) check(s *state) error {
+	root, ok := s.heads[o.ref]
+	if !ok || !s.sees(root) {
+		return artifact.NotFound(o.ref.String())
+	}
+	if err := s.caller.Need(root.Scope, "moving", verb.Admin); err != nil {
+		return err
+	}
+	if !s.known[o.in.Scope] {
+		return noScopeToWrite(o.in.Scope)
+	}
+	if err := s.caller.Need(o.in.Scope, "moving", verb.Admin); err != nil {
+		return err
+	}
+	if root.audience == participants {
+		return &artifact.Error{Code: artifact.CodeMutability, Reason: participants, Message: "what is for its participants alone is not moved"}
+	}
+	if root.ContentHash != o.in.BaseContentHash {
+		return &artifact.Error{
+			Code: artifact.CodeVersionConflict, Reason: artifact.ReasonStaleBase, Message: "the artifact changed since the version you read",
+			Details: map[string]any{"current": root.ref().String()},
+		}
+	}
+	o.outcome, o.same = root, root.Scope == o.in.Scope
+	return nil
+}
+
+func (o *moveOp) decide(s *state) error {
+	if err := o.check(s); err != nil || o.same {
+		return err
+	}
+	from, to := o.outcome.Scope, o.in.Scope
+	moves := make(map[artifact.Ref]*head, len(o.whole.heads))
+	for _, h := range o.whole.heads {
+		moves[h.ref().Current()] = h
+	}
+	o.outcome = moves[o.ref]
+	s.also(allowRewrite)
+	s.rows.internal = false
+	links, err := o.leave(s, moves, from, to)
+	if err != nil {
+		return err
+	}
+	return o.arrive(s, moves, links, from, to)
+}
+
+// movedLink is a link that stays legal, with its scope after the move.
+type movedLink struct {
+	*linkEnds
+	scope string
+}
+
+// stays reports whether a version keeps its scope: earlier ones do when an
+// artifact is published without its history.
+func (o *moveOp) stays(r *revisionRow, h *head, from, to string) bool {
+	return r.Scope != from || to == artifact.Commons && !o.in.WithHistory && r.Revision.Revision != h.Head.Revision
+}
+
+// leave adds the rows of what is gone from the old scope.
+func (o *moveOp) leave(s *state, moves map[artifact.Ref]*head, from, to string) (kept []movedLink, err error) {
+	gone := make(map[string][]string) // kind → refs
+	for _, l := range o.whole.links {
+		ends := [2]string{l.fromScope, l.toScope}
+		for i, ref := range []artifact.Ref{l.key.from, l.key.to} {
+			if _, moved := moves[ref]; moved {
+				ends[i] = to
+			}
+		}
+		scope, illegal := narrower(ends[0], ends[1])
+		if l.Predicate == commentsOn && ends[0] != scope {
+			illegal = errCommentLeft
+		}
+		if illegal == nil && scope == l.Scope {
+			continue
+		}
+		event := &eventOf{typ: replicate.LinkType + ".removed", ref: replicate.LinkType + ":" + l.ID, payload: map[string]any{}}
+		if err := s.rows.remove(l.Scope, replicate.KindLink, replicate.LinkType+":"+l.ID, 1, l.hash, event); err != nil {
+			return nil, err
+		}
+		if illegal != nil {
+			s.also(deleteLinkQuery, l.ID)
+		} else {
+			kept = append(kept, movedLink{l, scope})
+		}
+		if l.Scope == from {
+			gone[replicate.KindLink] = append(gone[replicate.KindLink], replicate.LinkType+":"+l.ID)
+		}
+	}
+	for _, g := range o.whole.signals {
+		ref := replicate.SignalType + ":" + g.ID
+		gone[replicate.KindSignal] = append(gone[replicate.KindSignal], ref)
+		if err := s.rows.remove(g.Scope, replicate.KindSignal, ref, 1, g.hash, nil); err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range o.whole.revisions {
+		ref := artifact.Ref{Type: r.Type, ID: r.ID}
+		if o.stays(r, moves[ref], from, to) {
+			continue
+		}
+		if err := s.rows.remove(r.Scope, replicate.KindRevision, ref.String(), r.Revision.Revision, r.hash, nil); err != nil {
+			return nil, err
+		}
+	}
+	for _, h := range o.whole.heads {
+		ref := h.ref().Current().String()
+		gone[replicate.KindArtifact] = append(gone[replicate.KindArtifact], ref)
+		event := &eventOf{typ: h.Type + ".removed", ref: ref, payload: map[string]any{}}
+		if err := s.rows.remove(h.Scope, replicate.KindArtifact, ref, h.Head.Revision, h.hash, event); err != nil {
+			return nil, err
+		}
+	}
+	if to != artifact.Commons { // who reads the old scope's log from its start must not meet it there
+		gone[replicate.KindRevision] = gone[replicate.KindArtifact]
+		for kind, refs := range gone {
+			s.also(withholdQuery, from, []string{kind}, refs)
+		}
+	}
+	return kept, nil
+}
+
+// errCommentLeft marks the link of a comment that does not go with what it is on.
+var errCommentLeft = artifact.Invalid()
+
+// arrive adds the rows of what the new scope gains.
+func (o *moveOp) arrive(s *state, moves map[artifact.Ref]*head, links []movedLink, from, to string) error {
+	for _, r := range o.whole.revisions {
+		if o.stays(r, moves[artifact.Ref{Type: r.Type, ID: r.ID}], from, to) {
+			continue
+		}
+		r.Scope = to
+		if err := s.putRevision(r, noHash); err != nil {
+			return err
+		}
+	}
+	for _, h := range o.whole.heads {
+		h.Scope, h.hash = to, noHash
+		payload := map[string]any{"revision": h.Head.Revision}
+		if h == o.outcome {
+			payload["reason"] = o.in.Reason
+		}
+		if err := s.addHead(h, &eventOf{typ: h.Type + ".moved", ref: h.ref().String(), payload: payload}); err != nil {
+			return err
+		}
+	}
+	for _, l := range links {
+		l.Scope = l.scope
+		raw, hash, err := replicate.Encode(l.Link)
+		if err != nil {
+			return err
+		}
+		s.also(rewriteLinkQuery, l.ID, l.Scope, hash[:])
+		s.rows.putEncoded(l.Scope, replicate.KindLink, replicate.LinkType+":"+l.ID, 1, hash, noHash, raw)
+		if err := s.rows.event(nil); err != nil {
+			return err
+		}
+	}
+	for _, g := range o.whole.signals {
+		g.Scope = to
+		raw, hash, err := replicate.Encode(g.Signal)
+		if err != nil {
+			return err
+		}
+		s.also(rewriteSignalQuery, g.ID, g.Scope, hash[:])
+		s.rows.putEncoded(g.Scope, replicate.KindSignal, replicate.SignalType+":"+g.ID, 1, hash, noHash, raw)
+		if err := s.rows.event(nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *moveOp) answer(seq artifact.Seq, token string) any {
+	return wholeResult(o.outcome, o.same, o.requestID, seq, token)
+}
+
+// wholeResult confirms a write that made no new version.
+func wholeResult(h *head, same bool, requestID string, seq artifact.Seq, token string) *verb.WriteResult {
+	r := &verb.WriteResult{
+		Ref: h.ref(), ContentHash: h.ContentHash, Revision: h.Head.Revision, RequestID: requestID, Idempotency: verb.IdempotencyNone,
+		ProvenanceRefs: []string{}, Warnings: []artifact.Problem{}, Seq: seq, ConsistencyToken: token,
+	}
+	if same {
+		r.Idempotency = verb.IdempotencyDeduplicated
+	}
+	return r
+}

@@ -1,0 +1,114 @@
+package hub
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/replicate"
+	"github.com/scidex-ai/substrate/verb"
+)
+
+// redactedTitle stands for the title of a redacted version.
+const redactedTitle = "[redacted]"
+
+// redact answers the verb of that name.
+func (h *Hub) redact(ctx context.Context, in verb.RedactRequest) (out verb.WriteResult, err error) {
+	c, err := verb.CallerFrom(ctx)
+	if err != nil {
+		return out, err
+	}
+	return single[verb.WriteResult](ctx, h, c, &writeRequest{
+		verb: verb.Redact.Name, request: in, options: in.WriteOptions,
+		prepare: func() ([]op, error) {
+			ref, err := artifact.ParseRef(in.Ref)
+			if err != nil {
+				return nil, at(err, "/ref")
+			}
+			if problems := checkReason(in.Reason); problems != nil {
+				return nil, artifact.Invalid(problems...)
+			}
+			return []op{&redactOp{in: &in, ref: ref.Current(), requestID: c.RequestID}}, nil
+		},
+	})
+}
+
+// A redactOp takes the title, content and note out of every version of an
+// artifact. Hashes stay: they prove what was there to whoever kept it.
+type redactOp struct {
+	in        *verb.RedactRequest
+	ref       artifact.Ref
+	requestID string
+
+	whole whole // loaded
+	same  bool
+}
+
+func (o *redactOp) needs(*needs) {}
+
+func (o *redactOp) load(ctx context.Context, db querier, s *state) error {
+	o.whole, o.same = whole{}, false
+	if err := o.whole.lock(ctx, db, []artifact.Ref{o.ref}); err != nil || len(o.whole.heads) == 0 {
+		return err
+	}
+	s.heads[o.ref] = o.whole.heads[0]
+	if err := s.dropUnaddressed(ctx, db); err != nil {
+		return err
+	}
+	return o.whole.readRevisions(ctx, db)
+}
+
+func (o *redactOp) decide(s *state) error {
+	h, ok := s.heads[o.ref]
+	if !ok || !s.sees(h) {
+		return artifact.NotFound(o.ref.String())
+	}
+	if err := s.caller.Need(h.Scope, "redacting", verb.Admin); err != nil {
+		return err
+	}
+	due := 0
+	for _, r := range o.whole.revisions {
+		if r.Redaction == nil {
+			due++
+		}
+	}
+	if o.same = due == 0; o.same {
+		return nil
+	}
+	if !s.dry && o.in.Revisions != due || s.dry && o.in.Revisions != 0 && o.in.Revisions != due {
+		return &artifact.Error{
+			Code: artifact.CodeValidationFailed, Reason: "unconfirmed", Details: map[string]any{"revisions": due},
+			Message:  fmt.Sprintf("a redaction cannot be undone: confirm it with revisions: %d", due),
+			Problems: []artifact.Problem{{Path: "/revisions", Constraint: "confirm", Message: fmt.Sprintf("%d versions would be redacted", due)}},
+		}
+	}
+	s.also(allowRewrite)
+	s.rows.internal = h.audience == participants
+	mark := &replicate.Redaction{At: s.caller.Now, By: s.caller.Actor.ID, Reason: o.in.Reason}
+	scopes := map[string]bool{h.Scope: true}
+	for _, r := range o.whole.revisions {
+		scopes[r.Scope] = true
+		if r.Redaction != nil {
+			continue
+		}
+		r.Title, r.Note, r.Redaction = redactedTitle, "", mark
+		if err := s.putRevision(r, r.hash); err != nil {
+			return err
+		}
+	}
+	h.Title = redactedTitle
+	for scope := range scopes {
+		s.also(withholdQuery, scope, []string{replicate.KindArtifact, replicate.KindRevision}, []string{o.ref.String()})
+	}
+	return s.addHead(h, &eventOf{typ: h.Type + ".redacted", ref: h.ref().String(), payload: map[string]any{"reason": o.in.Reason, "revisions": due}})
+}
+
+func (o *redactOp) answer(seq artifact.Seq, token string) any {
+	r := wholeResult(o.whole.heads[0], o.same, o.requestID, seq, token)
+	if seq == 0 && !o.same {
+		r.Warnings = append(r.Warnings, artifact.Problem{
+			Path: "/revisions", Constraint: "confirm", Message: fmt.Sprintf("to redact for good, send it without dry_run and with revisions: %d", len(o.whole.revisions)),
+		})
+	}
+	return r
+}

@@ -1,0 +1,74 @@
+package hub
+
+import (
+	"context"
+	"time"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/replicate"
+	"github.com/scidex-ai/substrate/verb"
+)
+
+// longestToken is how long a revocation of a token is kept whose end is not known.
+const longestToken = 366 * 24 * time.Hour
+
+// tokensRevoke answers the verb of that name.
+func (h *Hub) tokensRevoke(ctx context.Context, in verb.TokensRevokeRequest) (out verb.RevocationResult, err error) {
+	c, err := verb.CallerFrom(ctx)
+	if err != nil {
+		return out, err
+	}
+	o := &revokeOp{requestID: c.RequestID}
+	switch {
+	case in.TokenID != "" && in.Agent != "" || in.Issuer != "" && in.TokenID == "":
+		return out, artifact.Invalid(artifact.Problem{Constraint: "exactly_one", Message: "name a token by token_id and perhaps issuer, or an agent, or neither for the token of this request"})
+	case in.Agent != "":
+		// Tokens carry whole seconds: those of the second that is running end too.
+		o.data = replicate.Revocation{Agent: in.Agent, Before: c.Now.Truncate(time.Second).Add(time.Second), Hash: artifact.HashBytes([]byte("agent\n" + in.Agent))}
+		if in.Agent != c.Actor.ID {
+			err = c.Need(artifact.Commons, "ending another's tokens", verb.Admin)
+		}
+	case in.TokenID != "":
+		id := verb.TokenID{Issuer: in.Issuer, ID: in.TokenID}
+		o.data = replicate.Revocation{Before: c.Now.Add(longestToken), Hash: id.Hash()}
+		if id.Hash() != c.TokenID.Hash() {
+			err = c.Need(artifact.Commons, "ending another token", verb.Admin)
+		}
+	case c.TokenID.ID == "":
+		return out, artifact.Invalid(artifact.Problem{Path: "/token_id", Constraint: "required", Message: "this request has no token of its own that could be ended"})
+	default:
+		o.data = replicate.Revocation{Before: c.Expires, Hash: c.TokenID.Hash()}
+	}
+	if err != nil {
+		return out, err
+	}
+	o.data.Before = o.data.Before.UTC().Truncate(time.Millisecond)
+	return single[verb.RevocationResult](ctx, h, c, &writeRequest{
+		verb: verb.TokensRevoke.Name, request: in, options: in.WriteOptions,
+		prepare: func() ([]op, error) { return []op{o}, nil },
+	})
+}
+
+// A revokeOp ends tokens.
+type revokeOp struct {
+	data      replicate.Revocation
+	requestID string
+}
+
+func (o *revokeOp) needs(*needs) {}
+
+func (o *revokeOp) decide(s *state) error {
+	const upsert = `
+		INSERT INTO revocation (hash, agent, before, created_at, created_by) VALUES ($1, $2, $3, $4, $5)
+		ON CONFLICT (hash) DO UPDATE SET before = greatest(revocation.before, excluded.before)`
+	s.also(upsert, o.data.Hash[:], o.data.Agent, o.data.Before, s.caller.Now, s.caller.Actor.ID)
+	ref := replicate.KindRevocation + ":" + o.data.Hash.String()[len("sha256:"):]
+	s.rows.internal = false
+	return s.rows.put(artifact.Commons, replicate.KindRevocation, ref, 1, noHash, o.data, nil)
+}
+
+func (o *revokeOp) answer(seq artifact.Seq, token string) any {
+	r := &verb.RevocationResult{Revoked: o.data.Hash.String(), Receipt: verb.NewReceipt(o.requestID)}
+	r.Place(seq, token, "")
+	return r
+}
