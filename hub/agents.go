@@ -85,7 +85,7 @@ func (h *Hub) agentsUpdate(ctx context.Context, in verb.AgentsUpdateRequest) (ou
 			}
 			o := &agentOp{in: in, requestID: c.RequestID}
 			if in.Roles != nil {
-				o.in.Roles = slices.Compact(slices.Sorted(slices.Values(in.Roles)))
+				o.in.Roles = append([]string{}, slices.Compact(slices.Sorted(slices.Values(in.Roles)))...)
 			}
 			return []op{o}, nil
 		},
