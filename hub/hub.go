@@ -54,6 +54,16 @@ type Config struct {
 	// TrustedProxies are those whose X-Forwarded-For names the client.
 	TrustedProxies []netip.Prefix
 
+	// AnonymousRead lets those without a token read commons through the verbs.
+	AnonymousRead bool
+
+	// Issuers are those outside the network whose tokens are taken too.
+	Issuers []verb.Issuer
+
+	// Secret, of at least 32 bytes, makes the hub take HS256 tokens. It is for
+	// development: whoever has it can sign any.
+	Secret []byte
+
 	// NodeURL, when set, is where GET / sends people to look around.
 	NodeURL string
 
@@ -63,16 +73,17 @@ type Config struct {
 
 // A Hub runs the verbs against PostgreSQL. It is safe for concurrent use.
 type Hub struct {
-	config  Config
-	db      *pgxpool.Pool
-	log     *slog.Logger
-	id      identity
-	keys    *keyring
-	pump    *pump
-	schemas schemaCache
-	access  access
-	agents  sync.Map // agents that the feed has told of; seenIn → struct{}
-	metrics *metrics
+	config   Config
+	db       *pgxpool.Pool
+	log      *slog.Logger
+	id       identity
+	keys     *keyring
+	pump     *pump
+	schemas  schemaCache
+	access   access
+	verifier *verb.Verifier
+	agents   sync.Map // agents that the feed has told of; seenIn → struct{}
+	metrics  *metrics
 }
 
 // identity is what the database says of itself.
@@ -144,6 +155,13 @@ func Open(ctx context.Context, c Config) (*Hub, error) {
 	if h.keys, err = openKeyring(ctx, h.db, h.log); err != nil {
 		return nil, err
 	}
+	h.verifier = &verb.Verifier{
+		Keys: h.keys, Access: &h.access, Nodes: &h.access, Hub: id.hubID,
+		AnonymousRead: c.AnonymousRead, Issuers: c.Issuers, Secret: c.Secret,
+	}
+	if err := h.verifier.Check(); err != nil {
+		return nil, err
+	}
 	h.metrics = newMetrics(h, c.Metrics)
 	h.pump = newPump(h.db, c.Log, c.PollInterval, c.RingBytes, h.access.follow)
 	if err := h.access.load(ctx, h.db); err != nil {
@@ -163,6 +181,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	g.Go(func() error { return h.keepPartitions(ctx) })
 	g.Go(func() error { return h.keepPresence(ctx) })
 	g.Go(func() error { return h.keys.run(ctx) })
+	g.Go(func() error { return h.verifier.Run(ctx) })
 	return g.Wait()
 }
 
@@ -173,9 +192,7 @@ func (h *Hub) HubID() string { return h.id.hubID }
 func (h *Hub) Epoch() int { return h.id.epoch }
 
 // Verifier returns what verifies the hub's own tokens.
-func (h *Hub) Verifier() *verb.Verifier {
-	return &verb.Verifier{Keys: h.keys, Access: &h.access, Nodes: &h.access, Hub: h.id.hubID}
-}
+func (h *Hub) Verifier() *verb.Verifier { return h.verifier }
 
 func readIdentity(ctx context.Context, db *pgxpool.Pool) (id identity, err error) {
 	const query = `

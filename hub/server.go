@@ -47,10 +47,7 @@ func (h *Hub) Handler(metrics http.Handler, done <-chan struct{}) http.Handler {
 		verb.WriteJSON(w, http.StatusOK, openAPI)
 	})))
 	mux.Handle("POST "+verb.EnrolPath, limiter.ByAddress(h.log, http.HandlerFunc(h.serveEnrol)))
-	mux.HandleFunc("GET /.well-known/jwks.json", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Cache-Control", "public, max-age=60")
-		verb.WriteJSON(w, http.StatusOK, h.JWKS())
-	})
+	mux.HandleFunc("GET /.well-known/jwks.json", h.serveKeys)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		verb.WriteJSON(w, http.StatusOK, map[string]any{"status": "ok"})
 	})

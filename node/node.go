@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/replicate"
 	"github.com/scidex-ai/substrate/verb"
 )
@@ -30,6 +31,12 @@ type Config struct {
 	// with Token, an agent's, and holds what that agent may see.
 	Identity *Identity
 	Token    string
+
+	// AnonymousRead lets those without a token read commons.
+	AnonymousRead bool
+
+	// Issuers are those outside the network whose tokens are taken too.
+	Issuers []verb.Issuer
 
 	// OfflineAuthMax is how long after the last word of the hub the rights that
 	// it told of still count. Then private scopes close. The default is 24 hours.
@@ -132,7 +139,16 @@ func Open(ctx context.Context, c Config) (*Node, error) {
 	}}
 	n.status.Store(new(link))
 	n.verifier.Access = offlineAccess{&store.access, n.tooLongOffline}
-	n.verifier.TrustIssuer = true
+	n.verifier.TrustIssuer, n.verifier.AnonymousRead = true, c.AnonymousRead
+	for i, issuer := range c.Issuers {
+		own := keyFile{path: filepath.Join(c.Dir, "jwks-"+artifact.HashBytes([]byte(issuer.Name)).String()[len("sha256:"):][:16]+".json")}
+		issuer.Keys = &verb.RemoteKeys{URL: issuer.JWKSURL, Load: own.load, Store: own.store, Log: c.Log}
+		c.Issuers[i] = issuer
+	}
+	n.verifier.Issuers = c.Issuers
+	if err := n.verifier.Check(); err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
 	if c.Identity != nil {
 		key := c.Identity.Key()
 		credential := func() (string, error) { return key.Credential(c.Identity.HubID) }
@@ -163,6 +179,9 @@ func (n *Node) Close() error { return n.store.Close() }
 // replica no longer fit together the node says so, goes on answering reads from
 // what it has, and follows no more.
 func (n *Node) Run(ctx context.Context) error {
+	keys := make(chan error, 1)
+	go func() { keys <- n.verifier.Run(ctx) }()
+	defer func() { <-keys }()
 	f := &replicate.Follower{Source: n.feed, Sink: n.store, Log: n.log, Status: n.heard}
 	err := f.Run(ctx)
 	if err == nil || ctx.Err() != nil {

@@ -99,6 +99,9 @@ func (n *Node) Subscribe(ctx context.Context, after *artifact.Seq, types []strin
 	if err != nil {
 		return nil, err
 	}
+	if c.Anonymous {
+		return nil, verb.Unauthenticated("subscribing needs a token")
+	}
 	if err := c.NeedSomewhere("subscribing", verb.Viewer); err != nil {
 		return nil, err
 	}

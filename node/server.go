@@ -120,16 +120,18 @@ func (n *Node) authenticated(l *verb.Limiter, next http.Handler) http.Handler {
 			next.ServeHTTP(w, req)
 			return
 		}
-		ctx, caller, err := verb.Authenticate(req.Context(), w, req.Header, n.verifier)
+		if upgrade && verb.FromCookie(req.Context()) {
+			if _, err := n.verifier.VerifyRequest(req.Context(), req.Header, verb.Bearer(req.Header.Get("Authorization"))); err != nil {
+				l.ByAddress(n.log, next).ServeHTTP(w, req)
+				return
+			}
+		}
+		ctx, caller, err := verb.AuthenticateReader(w, req, n.verifier, l)
 		if err == nil {
 			err = caller.NeedSomewhere("reading", verb.Viewer)
 		}
-		if err != nil && upgrade && verb.FromCookie(req.Context()) {
-			l.ByAddress(n.log, next).ServeHTTP(w, req)
-			return
-		}
 		if err != nil {
-			verb.WriteError(ctx, w, n.log, l.Refuse(w, req, err))
+			verb.WriteError(ctx, w, n.log, err)
 			return
 		}
 		if !upgrade { // a socket's operations run side by side, after its header was sent

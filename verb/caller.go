@@ -67,6 +67,7 @@ type Caller struct {
 	Delegation      []artifact.DelegationStep
 	TaskID          string
 	Scopes          []string  // the token's claim; nil means all that the agent is a member of
+	Anonymous       bool      // it has no token: it reads commons, and nothing else
 	NodeID          string    // of the node that forwarded the request; "" for none
 	NodeScopes      []string  // what that node, or the one that serves the request, is enrolled for; nil for no limit
 	Expires         time.Time // when the token ends; zero for never

@@ -33,9 +33,9 @@ func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
 
 func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
 	name := strings.TrimPrefix(req.URL.Path, PathPrefix)
-	ctx, caller, err := Authenticate(req.Context(), w, req.Header, s.Verifier)
+	ctx, caller, err := AuthenticateReader(w, req, s.Verifier, s.Limiter)
 	if err != nil {
-		WriteError(ctx, w, s.Log, s.Limiter.Refuse(w, req, err))
+		WriteError(ctx, w, s.Log, err)
 		return
 	}
 	ctx = WithQuotaHeader(ctx, w.Header())
@@ -120,6 +120,29 @@ func Authenticate(ctx context.Context, w http.ResponseWriter, head http.Header, 
 	caller.RequestID, caller.Now = id, artifact.Now()
 	return WithCaller(ctx, caller), caller, nil
 }
+
+// AuthenticateReader is [Authenticate] for doors that also serve those without a
+// token, if the verifier lets them read. Who fails counts against its address, and
+// so does who has no token.
+func AuthenticateReader(w http.ResponseWriter, req *http.Request, v *Verifier, l *Limiter) (context.Context, *Caller, error) {
+	if v.AnonymousRead && req.Header.Get("Authorization") == "" && req.Header.Get(NodeHeader) == "" {
+		ctx := withRequestID(w, req)
+		if err := l.AllowAddress(w, req); err != nil {
+			return ctx, nil, err
+		}
+		id, _ := ctx.Value(requestIDKey{}).(string)
+		c := &Caller{Actor: artifact.Actor{ID: anonymous}, Permissions: []Permission{Viewer}, Anonymous: true, RequestID: id, Now: artifact.Now()}
+		return WithCaller(ctx, c), c, nil
+	}
+	ctx, c, err := Authenticate(req.Context(), w, req.Header, v)
+	if err != nil {
+		err = l.Refuse(w, req, err)
+	}
+	return ctx, c, err
+}
+
+// anonymous is the id of callers without a token. No token has it.
+const anonymous = "anonymous"
 
 type requestIDKey struct{}
 

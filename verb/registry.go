@@ -45,7 +45,7 @@ func Bind[In, Out any](r *Registry, v Verb[In, Out], f func(context.Context, In)
 	}
 	in := newCodec[In](v.Name)
 	run := func(ctx context.Context, req In) (out Out, err error) {
-		if err := mayCall(ctx, v.Name, v.Needs); err != nil {
+		if err := mayCall(ctx, v.Name, v.Effect, v.Needs); err != nil {
 			return out, err
 		}
 		return f(ctx, req)
@@ -93,8 +93,11 @@ func checkRequest(raw []byte) error {
 }
 
 // mayCall refuses callers who could not use a verb on anything.
-func mayCall(ctx context.Context, name string, n Needs) error {
+func mayCall(ctx context.Context, name string, effect Effect, n Needs) error {
 	c, err := CallerFrom(ctx)
+	if err == nil && c.Anonymous && effect != Read {
+		err = Unauthenticated("writing needs a token")
+	}
 	if err != nil || len(n.AnyOf) == 0 {
 		return err
 	}

@@ -30,7 +30,10 @@ type Verifier struct {
 	// Audiences are the audiences taken; empty means [Audience] alone. A node
 	// adds its [NodeAudience]; the hub does not.
 	Audiences []string
-	Access    Access // nil: nobody is known and nothing revoked
+	// AnonymousRead lets those without a token read commons, at the doors that
+	// [AuthenticateReader] guards.
+	AnonymousRead bool
+	Access        Access // nil: nobody is known and nothing revoked
 	// TrustIssuer takes the hub's word for delegations by agents that are not
 	// known here. A node sets it: it knows only the agents of its scopes.
 	TrustIssuer bool

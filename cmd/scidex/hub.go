@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"text/tabwriter"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -34,7 +36,7 @@ func newHubRunCmd() *cobra.Command {
 	var d databaseFlags
 	var l logFlags
 	var doors doorFlags
-	var addr string
+	var addr, secretFile string
 	var c hub.Config
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -45,10 +47,17 @@ func newHubRunCmd() *cobra.Command {
 			if err := d.check(); err != nil {
 				return err
 			}
-			if c.Origins, c.TrustedProxies, err = doors.parse(); err != nil {
+			parsed, err := doors.parse()
+			if err != nil {
 				return err
 			}
-			c.Limits, c.Version = doors.limits, version()
+			c.Origins, c.TrustedProxies, c.Issuers = parsed.origins, parsed.proxies, parsed.issuers
+			c.Limits, c.AnonymousRead, c.Version = doors.limits, doors.open, version()
+			if secretFile != "" {
+				if c.Secret, err = readSecret(secretFile); err != nil {
+					return err
+				}
+			}
 			log, err := l.logger()
 			if err != nil {
 				return err
@@ -80,8 +89,22 @@ func newHubRunCmd() *cobra.Command {
 	cmd.Flags().BoolVar(&d.managed, "managed", false, "run a private PostgreSQL in the data directory, prepared by itself")
 	cmd.Flags().StringVar(&addr, "addr", defaultHubAddr, "address to serve on")
 	doors.add(cmd)
+	cmd.Flags().StringVar(&secretFile, "dev-secret-file", "", "file with a secret of 32 bytes or more, by which tokens signed with HS256 are taken: for development, since whoever has it can sign")
 	cmd.Flags().StringVar(&c.NodeURL, "node-url", "", "URL of a node, told to people who open the hub in a browser")
 	return cmd
+}
+
+// readSecret reads a file that only its owner may read.
+func readSecret(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("--dev-secret-file: %w", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("--dev-secret-file: others may read %s: chmod 600 it", path)
+	}
+	raw, err := os.ReadFile(path) //nolint:gosec // the operator names it
+	return bytes.TrimSpace(raw), err
 }
 
 // check refuses to guess which database is meant.

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -74,6 +75,7 @@ func newNodeRunCmd() *cobra.Command {
 	var n nodeFlags
 	var addr string
 	var doors doorFlags
+	var offlineAuthMax time.Duration
 	var noIntrospection bool
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -85,10 +87,12 @@ func newNodeRunCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if c.Origins, c.TrustedProxies, err = doors.parse(); err != nil {
+			parsed, err := doors.parse()
+			if err != nil {
 				return err
 			}
-			c.Limits, c.Introspection = doors.limits, !noIntrospection
+			c.Origins, c.TrustedProxies, c.Issuers = parsed.origins, parsed.proxies, parsed.issuers
+			c.Limits, c.AnonymousRead, c.OfflineAuthMax, c.Introspection = doors.limits, doors.open, offlineAuthMax, !noIntrospection
 			if err := makeDataDir(n.data, 0o700); err != nil {
 				return err
 			}
@@ -107,6 +111,7 @@ func newNodeRunCmd() *cobra.Command {
 	n.addAll(cmd)
 	cmd.Flags().StringVar(&addr, "addr", defaultNodeAddr, "address to serve on")
 	doors.add(cmd)
+	cmd.Flags().DurationVar(&offlineAuthMax, "offline-auth-max", 24*time.Hour, "how long after the last word of the hub members still read private scopes")
 	cmd.Flags().BoolVar(&noIntrospection, "no-introspection", false, "refuse GraphQL introspection")
 	return cmd
 }

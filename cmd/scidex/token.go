@@ -24,7 +24,7 @@ import (
 
 func newTokenCmd() *cobra.Command {
 	cmd := newTokenIssueCmd("token")
-	cmd.AddCommand(newTokenIssueCmd("issue"), newTokenInspectCmd())
+	cmd.AddCommand(newTokenIssueCmd("issue"), newTokenInspectCmd(), newTokenRevokeCmd())
 	return cmd
 }
 
