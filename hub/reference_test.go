@@ -7,12 +7,14 @@ import (
 	"os"
 	"testing"
 
+	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/hub"
 )
 
 var update = flag.Bool("update", false, "write the generated references anew")
 
-// TestReferences holds docs/VERBS.md and docs/openapi.json to the program.
+// TestReferences holds docs/VERBS.md, docs/PERMISSIONS.md and docs/openapi.json to
+// the program.
 func TestReferences(t *testing.T) {
 	registry := new(hub.Hub).Verbs() // nothing is called
 	openAPI, err := json.MarshalIndent(registry.OpenAPI("1"), "", "  ")
@@ -20,8 +22,9 @@ func TestReferences(t *testing.T) {
 		t.Fatal(err)
 	}
 	for file, want := range map[string][]byte{
-		"../docs/VERBS.md":     registry.Reference(),
-		"../docs/openapi.json": append(openAPI, '\n'),
+		"../docs/VERBS.md":       registry.Reference(),
+		"../docs/PERMISSIONS.md": registry.Permissions(artifact.ShippedSchemas()),
+		"../docs/openapi.json":   append(openAPI, '\n'),
 	} {
 		if *update {
 			if err := os.WriteFile(file, want, 0o644); err != nil {

@@ -123,6 +123,25 @@ func unknownVerb(name string) *artifact.Error {
 	}
 }
 
+// An Info is what there is to know of a bound verb. Its schemas are not to be
+// changed.
+type Info struct {
+	Name    string
+	Summary string
+	Effect  Effect
+	Needs   Needs
+	In, Out *jsonschema.Schema // of the request and of the answer
+}
+
+// Verbs returns the bound verbs, in the order in which they were bound.
+func (r *Registry) Verbs() []Info {
+	all := make([]Info, len(r.order))
+	for i, b := range r.order {
+		all[i] = Info{Name: b.name, Summary: b.summary, Effect: b.effect, Needs: b.needs, In: b.in, Out: b.out}
+	}
+	return all
+}
+
 // A codec decodes requests of type T strictly: by the JSON Schema of T, with
 // every fault named, unknown fields among them.
 type codec[T any] struct {
