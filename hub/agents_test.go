@@ -16,9 +16,6 @@ import (
 	"github.com/scidex-ai/substrate/verb"
 )
 
-// asGiven returns a pointer to a member that is given.
-func asGiven[T any](v T) *T { return &v }
-
 func (f *fixture) updateAgent(ctx context.Context, in verb.AgentsUpdateRequest) (verb.AgentResult, error) {
 	return verb.AgentsUpdate.Call(ctx, f.verbs, in)
 }
@@ -65,13 +62,13 @@ func TestAgentsUpdate(t *testing.T) {
 				t.Errorf("get %q = %v (-want +got)\n%s", name, err, diff)
 			}
 		}
-		out := f.mustUpdateAgent(t, ada, verb.AgentsUpdateRequest{Title: asGiven("")})
+		out := f.mustUpdateAgent(t, ada, verb.AgentsUpdateRequest{Title: new("")})
 		if diff := cmp.Diff(want, out.Agent); out.Idempotency != verb.IdempotencyDeduplicated || diff != "" {
 			t.Errorf("an update of nothing = %s (-want +got)\n%s", out.Idempotency, diff)
 		}
 	})
 	t.Run("changes what is given and keeps the rest", func(t *testing.T) {
-		first := f.mustUpdateAgent(t, ada, verb.AgentsUpdateRequest{Handle: asGiven("ada-l"), Title: asGiven("Ada"), Roles: []string{"steward", "curator", "steward"}})
+		first := f.mustUpdateAgent(t, ada, verb.AgentsUpdateRequest{Handle: new("ada-l"), Title: new("Ada"), Roles: []string{"steward", "curator", "steward"}})
 		if a := first.Agent; a.Handle != "ada-l" || a.Title != "Ada" || !slices.Equal(a.Roles, []string{"curator", "steward"}) || first.Seq == 0 {
 			t.Errorf("update = %+v", first)
 		}
@@ -92,7 +89,7 @@ func TestAgentsUpdate(t *testing.T) {
 		}
 	})
 	t.Run("writes nothing when nothing changes", func(t *testing.T) {
-		out := f.mustUpdateAgent(t, ada, verb.AgentsUpdateRequest{Agent: "@ada-l", Handle: asGiven("ada-l"), Title: asGiven("Ada"), Roles: []string{}})
+		out := f.mustUpdateAgent(t, ada, verb.AgentsUpdateRequest{Agent: "@ada-l", Handle: new("ada-l"), Title: new("Ada"), Roles: []string{}})
 		if out.Seq != 0 || out.Idempotency != verb.IdempotencyDeduplicated || out.Agent.Title != "Ada" {
 			t.Errorf("update = %+v", out)
 		}
@@ -100,11 +97,11 @@ func TestAgentsUpdate(t *testing.T) {
 	t.Run("leaves to an admin what is an admin's", func(t *testing.T) {
 		root := f.admin(t.Context())
 		for what, in := range map[string]verb.AgentsUpdateRequest{
-			"may_delegate":        {MayDelegate: asGiven(false)},
-			"no handle":           {Handle: asGiven("")},
+			"may_delegate":        {MayDelegate: new(false)},
+			"no handle":           {Handle: new("")},
 			"a permission's name": {Roles: []string{"curator", verb.Reviewer}},
-			"such a handle":       {Handle: asGiven(verb.Admin)},
-			"another agent":       {Agent: "bob", Title: asGiven("x")},
+			"such a handle":       {Handle: new(verb.Admin)},
+			"another agent":       {Agent: "bob", Title: new("x")},
 		} {
 			f.register(t, "bob", "human")
 			if _, err := f.updateAgent(ada, in); code(err) != "permission_denied" {
@@ -125,7 +122,7 @@ func TestAgentsUpdate(t *testing.T) {
 		}
 	})
 	t.Run("names every fault", func(t *testing.T) {
-		_, err := f.updateAgent(ada, verb.AgentsUpdateRequest{Handle: asGiven("@Ada"), Title: asGiven("a\nb"), Roles: []string{"ok", "9lives", ""}})
+		_, err := f.updateAgent(ada, verb.AgentsUpdateRequest{Handle: new("@Ada"), Title: new("a\nb"), Roles: []string{"ok", "9lives", ""}})
 		var paths []string
 		for _, p := range artifact.AsError(err).Problems {
 			paths = append(paths, p.Path)
@@ -139,7 +136,7 @@ func TestAgentsUpdate(t *testing.T) {
 		}
 	})
 	t.Run("a reader's token writes nothing", func(t *testing.T) {
-		if _, err := f.updateAgent(f.member(t.Context(), "ada", verb.Viewer), verb.AgentsUpdateRequest{Title: asGiven("x")}); code(err) != "permission_denied" {
+		if _, err := f.updateAgent(f.member(t.Context(), "ada", verb.Viewer), verb.AgentsUpdateRequest{Title: new("x")}); code(err) != "permission_denied" {
 			t.Errorf("update = %v, want permission_denied", err)
 		}
 	})
@@ -148,8 +145,8 @@ func TestAgentsUpdate(t *testing.T) {
 func TestHandles(t *testing.T) {
 	f := newHub(t)
 	ada, bob := f.member(t.Context(), "ada", verb.Contributor), f.member(t.Context(), "bob", verb.Contributor)
-	f.mustUpdateAgent(t, ada, verb.AgentsUpdateRequest{Handle: asGiven("first")})
-	f.mustUpdateAgent(t, ada, verb.AgentsUpdateRequest{Handle: asGiven("second")})
+	f.mustUpdateAgent(t, ada, verb.AgentsUpdateRequest{Handle: new("first")})
+	f.mustUpdateAgent(t, ada, verb.AgentsUpdateRequest{Handle: new("second")})
 
 	t.Run("a former handle leads to the agent", func(t *testing.T) {
 		out, err := f.agent(bob, "@first")
@@ -175,7 +172,7 @@ func TestHandles(t *testing.T) {
 				t.Errorf("bob takes %s (-want +got)\n%s", handle, diff)
 			}
 		}
-		out := f.mustUpdateAgent(t, ada, verb.AgentsUpdateRequest{Handle: asGiven("first")})
+		out := f.mustUpdateAgent(t, ada, verb.AgentsUpdateRequest{Handle: new("first")})
 		if a := out.Agent; a.Handle != "first" || !slices.Equal(a.FormerHandles, []string{"second"}) {
 			t.Errorf("taken back: %+v", a)
 		}
@@ -195,7 +192,7 @@ func TestHandles(t *testing.T) {
 		for i := range racers {
 			wg.Go(func() {
 				ctx := f.member(t.Context(), fmt.Sprintf("racer-%d", i), verb.Contributor)
-				_, errs[i] = f.updateAgent(ctx, verb.AgentsUpdateRequest{Handle: asGiven("wanted")})
+				_, errs[i] = f.updateAgent(ctx, verb.AgentsUpdateRequest{Handle: new("wanted")})
 			})
 		}
 		wg.Wait()
@@ -217,12 +214,12 @@ func TestHandles(t *testing.T) {
 		var err error
 		taken := 0
 		for ; err == nil && taken <= verb.MaxHandles; taken++ {
-			_, err = f.updateAgent(bob, verb.AgentsUpdateRequest{Handle: asGiven(fmt.Sprintf("bob-%d", taken))})
+			_, err = f.updateAgent(bob, verb.AgentsUpdateRequest{Handle: new(fmt.Sprintf("bob-%d", taken))})
 		}
 		if code(err) != "validation_failed" || taken != verb.MaxHandles+1 {
 			t.Errorf("handle %d: %v, want validation_failed after %d", taken, err, verb.MaxHandles)
 		}
-		f.mustUpdateAgent(t, bob, verb.AgentsUpdateRequest{Handle: asGiven("bob-0")})
+		f.mustUpdateAgent(t, bob, verb.AgentsUpdateRequest{Handle: new("bob-0")})
 	})
 }
 
@@ -233,8 +230,8 @@ func TestPrivateAgents(t *testing.T) {
 	ada, bob, eve := f.member(t.Context(), "ada", verb.Contributor), f.member(t.Context(), "bob", verb.Viewer), f.member(t.Context(), "eve", verb.Contributor)
 	f.grant(t, "lab-a", "zoe", verb.Viewer)
 	zoe := f.member(t.Context(), "zoe")
-	f.mustUpdateAgent(t, ada, verb.AgentsUpdateRequest{Handle: asGiven("ada-old"), Roles: []string{"curator"}})
-	f.mustUpdateAgent(t, ada, verb.AgentsUpdateRequest{Handle: asGiven("ada-l")})
+	f.mustUpdateAgent(t, ada, verb.AgentsUpdateRequest{Handle: new("ada-old"), Roles: []string{"curator"}})
+	f.mustUpdateAgent(t, ada, verb.AgentsUpdateRequest{Handle: new("ada-l")})
 
 	t.Run("get, list and resolve do not know it", func(t *testing.T) {
 		for _, ctx := range []context.Context{bob, eve} {
@@ -254,16 +251,16 @@ func TestPrivateAgents(t *testing.T) {
 			}
 		}
 		for _, ref := range []string{"ada", "nobody"} {
-			_, err := f.updateAgent(eve, verb.AgentsUpdateRequest{Agent: ref, Title: asGiven("x")})
+			_, err := f.updateAgent(eve, verb.AgentsUpdateRequest{Agent: ref, Title: new("x")})
 			if cmp.Diff(artifact.NotFound("agent:"+ref), artifact.AsError(err)) != "" {
 				t.Errorf("update of %s = %v, want not_found", ref, err)
 			}
 		}
 	})
 	t.Run("a taken handle is answered alike whoever holds it", func(t *testing.T) {
-		f.mustUpdateAgent(t, eve, verb.AgentsUpdateRequest{Handle: asGiven("eve-1")})
-		_, private := f.updateAgent(f.member(t.Context(), "mal", verb.Contributor), verb.AgentsUpdateRequest{Handle: asGiven("ada-l")})
-		_, public := f.updateAgent(f.member(t.Context(), "mal", verb.Contributor), verb.AgentsUpdateRequest{Handle: asGiven("eve-1")})
+		f.mustUpdateAgent(t, eve, verb.AgentsUpdateRequest{Handle: new("eve-1")})
+		_, private := f.updateAgent(f.member(t.Context(), "mal", verb.Contributor), verb.AgentsUpdateRequest{Handle: new("ada-l")})
+		_, public := f.updateAgent(f.member(t.Context(), "mal", verb.Contributor), verb.AgentsUpdateRequest{Handle: new("eve-1")})
 		want := *artifact.AsError(public)
 		want.Details = map[string]any{"handle": "ada-l"}
 		if diff := cmp.Diff(&want, artifact.AsError(private)); diff != "" {
@@ -304,7 +301,7 @@ func TestPrivateAgents(t *testing.T) {
 		if diff := cmp.Diff(before, after); err != nil || diff != "" {
 			t.Errorf("known by commons: %v (-by lab-a +by commons)\n%s", err, diff)
 		}
-		f.mustUpdateAgent(t, ada, verb.AgentsUpdateRequest{Title: asGiven("Ada")})
+		f.mustUpdateAgent(t, ada, verb.AgentsUpdateRequest{Title: new("Ada")})
 		if n, public := f.agentRows(t, "lab-a", "ada"), f.agentRows(t, artifact.Commons, "ada"); n != 4 || public != 2 {
 			t.Errorf("%d rows in lab-a and %d in commons, want 4 and 2", n, public)
 		}
@@ -455,7 +452,7 @@ func TestAgentRowsAgree(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for i := range 12 {
-			if _, err := f.updateAgent(ada, verb.AgentsUpdateRequest{Title: asGiven(fmt.Sprint("Ada ", i)), Handle: asGiven(fmt.Sprint("ada-", i))}); err != nil {
+			if _, err := f.updateAgent(ada, verb.AgentsUpdateRequest{Title: new(fmt.Sprint("Ada ", i)), Handle: new(fmt.Sprint("ada-", i))}); err != nil {
 				t.Error(err)
 			}
 		}

@@ -38,7 +38,8 @@ func (e exitCode) Run() int { return pgtest.Main(e.M) }
 // TestScripts runs the command line as a user types it.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata/script",
+		Dir:  "testdata/script",
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"serve-hub": serveHubCmd(t), "setenv": setenvCmd},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("DATABASE_URL", pgtest.URL(t, nil))
 			return nil
