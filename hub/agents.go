@@ -328,7 +328,7 @@ func (o *agentOp) rename(handle string) error {
 // gave it.
 func (o *agentOp) allowed(c *verb.Caller) error {
 	reserved := func(name string) bool { return slices.Contains(verb.Permissions, name) }
-	action := ""
+	var action string
 	switch h := o.in.Handle; {
 	case o.in.MayDelegate != nil:
 		action = "saying who may delegate"

@@ -20,7 +20,7 @@ func (f *fixture) updateAgent(ctx context.Context, in verb.AgentsUpdateRequest) 
 	return verb.AgentsUpdate.Call(ctx, f.verbs, in)
 }
 
-func (f *fixture) mustUpdateAgent(t *testing.T, ctx context.Context, in verb.AgentsUpdateRequest) verb.AgentResult { //nolint:revive // a test comes first
+func (f *fixture) mustUpdateAgent(t *testing.T, ctx context.Context, in verb.AgentsUpdateRequest) verb.AgentResult {
 	t.Helper()
 	out, err := f.updateAgent(ctx, in)
 	if err != nil {

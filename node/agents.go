@@ -151,7 +151,7 @@ func (s agentSource) Group(ctx context.Context, id string) (members []string, er
 
 // each runs f on each row of the query for the caller in ctx.
 func (q *scopedQuery) each(ctx context.Context, f func(*sql.Rows) error, args ...any) error {
-	stmt, args, err := q.bind(ctx, args...)
+	stmt, args, err := q.bind(ctx, args...) //nolint:sqlclosecheck // kept for the next read
 	if err != nil {
 		return err
 	}

@@ -100,7 +100,7 @@ func (w *twin) catchUp(t *testing.T) {
 	}
 }
 
-func mustCall[In, Out any](t *testing.T, ctx context.Context, inv verb.Invoker, v verb.Verb[In, Out], in In) Out { //nolint:revive // a test comes first
+func mustCall[In, Out any](t *testing.T, ctx context.Context, inv verb.Invoker, v verb.Verb[In, Out], in In) Out {
 	t.Helper()
 	out, err := v.Call(ctx, inv, in)
 	if err != nil {

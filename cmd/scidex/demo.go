@@ -160,10 +160,6 @@ func (d *demo) serve(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	nodeToken, err := key.Sign(nodeClaims(), 10*365*24*time.Hour)
-	if err != nil {
-		return err
-	}
 	nodeDir := filepath.Join(d.flags.database.data, "node")
 	if err := makeDataDir(nodeDir, 0o700); err != nil {
 		return err
@@ -173,9 +169,24 @@ func (d *demo) serve(ctx context.Context) (err error) {
 		return err
 	}
 	defer unlock()
+	// The node stops before the hub, and the hub before its database, so that
+	// nothing is cut off in the middle.
+	hubCtx, stopHub := context.WithCancel(context.WithoutCancel(ctx))
+	hubDone := make(chan error, 1)
+	go func() {
+		hubDone <- serveHub(hubCtx, d.hub, d.hubListener, serveOptions{metrics: serveHubMetrics, log: d.log})
+	}()
+	defer func() {
+		stopHub()
+		err = errors.Join(err, <-hubDone)
+	}()
+	id, err := d.enrol(ctx, nodeDir)
+	if err != nil {
+		return err
+	}
 	nodeMetrics, serveNodeMetrics := newMetrics()
 	n, err := node.Open(ctx, node.Config{
-		Dir: nodeDir, HubURL: urlOf(d.hubListener), Token: nodeToken,
+		Dir: nodeDir, HubURL: urlOf(d.hubListener), Identity: id,
 		Log: d.log, Metrics: nodeMetrics, Introspection: true, Origins: d.flags.origins, Version: version(),
 	})
 	if err != nil {
@@ -186,29 +197,51 @@ func (d *demo) serve(ctx context.Context) (err error) {
 		Hub: urlOf(d.hubListener), Node: urlOf(d.nodeListener), GraphQL: urlOf(d.nodeListener) + "/graphql",
 		WS: "ws://" + d.nodeListener.Addr().String() + "/graphql", DatabaseURL: d.db.url, Tokens: tokens,
 	}
-	// The node stops before the hub, and the hub before its database, so that
-	// nothing is cut off in the middle.
-	hubCtx, stopHub := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopHub()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return d.db.watch(ctx) })
-	hubDone := make(chan error, 1)
-	go func() {
-		hubDone <- serveHub(hubCtx, d.hub, d.hubListener, serveOptions{metrics: serveHubMetrics, log: d.log})
-	}()
 	g.Go(func() error {
 		return serveNode(ctx, n, d.nodeListener, serveOptions{metrics: serveNodeMetrics, log: d.log})
 	})
 	g.Go(func() error { return d.show(ctx, n) })
-	err = g.Wait()
-	stopHub()
-	return errors.Join(err, <-hubDone)
+	return g.Wait()
 }
 
-func nodeClaims() verb.Claims {
-	c := verb.Claims{ActorKind: "ai_local", Permissions: []string{verb.Viewer}}
-	c.Subject = "demo-node"
-	return c
+// demoLab is the private scope of the demo, in which everyone but the viewer is a
+// member.
+const demoLab = "lab-1"
+
+// enrol makes the demo's lab and enrols the node for it, as a lab's operator does
+// with hub invite and node join. A second time it changes nothing.
+func (d *demo) enrol(ctx context.Context, nodeDir string) (*node.Identity, error) {
+	ctx = verb.WithCaller(ctx, &verb.Caller{
+		Actor: artifact.Actor{ID: "demo-admin", Kind: "human"}, Permissions: []verb.Permission{verb.Admin},
+		SessionID: uuid.NewString(), RequestID: uuid.NewString(), Now: artifact.Now(),
+	})
+	verbs := d.hub.Verbs()
+	_, err := verb.ScopesCreate.Call(ctx, verbs, verb.ScopesCreateRequest{ID: demoLab, Title: "Lab 1"})
+	if err != nil && artifact.AsError(err).Reason != artifact.ReasonExists {
+		return nil, fmt.Errorf("make the lab: %w", err)
+	}
+	for _, role := range []verb.Permission{verb.Contributor, verb.Reviewer, verb.Admin} {
+		_, err := verb.ScopesGrant.Call(ctx, verbs, verb.ScopesGrantRequest{Scope: demoLab, Agent: "demo-" + role, Roles: []verb.Permission{role}})
+		if err != nil {
+			return nil, fmt.Errorf("make the lab's members: %w", err)
+		}
+	}
+	id, err := node.ReadIdentity(nodeDir)
+	if err == nil && id.HubID == d.hub.HubID() {
+		return id, nil
+	} else if err != nil && !errors.Is(err, node.ErrNotEnrolled) {
+		return nil, err
+	}
+	if err := os.Remove(filepath.Join(nodeDir, node.IdentityFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err // it was another hub's
+	}
+	invite, err := verb.NodesInvite.Call(ctx, verbs, verb.NodesInviteRequest{Lab: "Lab 1", Scopes: []string{demoLab}})
+	if err != nil {
+		return nil, fmt.Errorf("invite the node: %w", err)
+	}
+	return node.Join(ctx, nodeDir, urlOf(d.hubListener), invite.Code, nil)
 }
 
 // show loads the sample, waits for the node to have it, says where everything is
@@ -308,6 +341,9 @@ curl -s %s/api/scidex/create \
   -H "Authorization: Bearer $CONTRIBUTOR" -H 'Content-Type: application/json' \
   -d '{"type":"hypothesis","title":"My first hypothesis",
        "content":{"statement":"Something worth testing"}}'
+
+4. Write for the lab alone, which the contributor is a member of and the viewer is not:
+add "scope":"lab-1" to the line above, and read it with either token.
 
 The log is at seq %d. Events, as the node's subscribers get them (Ctrl-C stops):
 

@@ -83,7 +83,7 @@ func start(t *testing.T, env []string, args ...string) *process {
 		t.Fatal(err)
 	}
 	p := &process{Cmd: exec.CommandContext(context.WithoutCancel(t.Context()), self, args...), stderr: new(output), done: make(chan struct{})}
-	p.Env = append(append(os.Environ(), asScidex+"=1"), env...)
+	p.Env = append(append(os.Environ(), asScidex+"=1", "SCIDEX_LOG_LEVEL=debug"), env...)
 	p.Stderr = p.stderr
 	out, err := p.StdoutPipe()
 	if err != nil {
@@ -112,6 +112,7 @@ func start(t *testing.T, env []string, args ...string) *process {
 			p.signal(syscall.SIGKILL)
 			<-p.done
 		}
+		checkLog(t, args, p.stderr.String())
 		if t.Failed() {
 			t.Logf("%s:\n%s", strings.Join(args, " "), p.stderr)
 		}

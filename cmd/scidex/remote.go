@@ -78,7 +78,7 @@ func cells(w io.Writer, texts ...string) {
 	for i, text := range texts {
 		texts[i] = orDash(printable(text))
 	}
-	fmt.Fprintln(w, strings.Join(texts, "\t"))
+	_, _ = fmt.Fprintln(w, strings.Join(texts, "\t")) // the flush reports it
 }
 
 // printable takes out of a text, which anybody may have written, what a terminal

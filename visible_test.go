@@ -1,0 +1,147 @@
+package substrate_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// A store is a package whose queries read what belongs to scopes.
+type store struct {
+	dir string
+	// asks are the marks of a query that asks for the caller's scopes.
+	asks []string
+	// others are queries that do not, by the name of their constant or function,
+	// each with its reason.
+	others map[string]string
+}
+
+var stores = []store{
+	{
+		dir:  "hub",
+		asks: []string{"visible", "visibleVersion", "scope = ANY ($1)", "id = ANY ($1)", "agentKnown"},
+		others: map[string]string{
+			"lockWriteQuery":      "state.scanHeads drops what the caller may not see",
+			"lockOneQuery":        "state.scanHeads drops what the caller may not see",
+			"lockShareQuery":      "state.scanHeads drops what the caller may not see",
+			"contentQuery":        "of heads that state.scanHeads let pass",
+			"basesQuery":          "asked of heads that state.scanHeads let pass",
+			"linksQuery":          "the caller's own links",
+			"signalsQuery":        "asked of heads that state.scanHeads let pass",
+			"lockWholeQuery":      "moveOp and redactOp ask for state.sees first",
+			"threadQuery":         "of an artifact that moveOp has found visible",
+			"wholeRevisionsQuery": "of an artifact that moveOp or redactOp has found visible",
+			"wholeLinksQuery":     "of an artifact that moveOp has found visible",
+			"wholeSignalsQuery":   "of an artifact that moveOp has found visible",
+			"logQuery":            "the pump reads all; feedReader.page sends what a follower may see",
+			"membershipsQuery":    "it fills the directory that decides",
+			"load":                "an admin's, who is asked for that",
+			"seenQuery":           "whether the feed has told of the writer",
+			"delegatesQuery":      "it fills the directory that decides",
+			"agentColumns":        "columns of queries that ask by agentKnown, and of agentQuery",
+			"handleHolderQuery":   "whether a handle is free, over the whole hub",
+			"seenScopesQuery":     "of an agent that agents/update has found known",
+			"MayDelegate":         "the operator's, on the database",
+			"scope":               "a lock; membershipOp.decide asks for the caller's right",
+		},
+	},
+	{
+		dir:  "node",
+		asks: []string{"{scopes}", "json_each(?1)", "json_each(?2)"},
+		others: map[string]string{
+			"eventsSQL":         "Subscription.taker drops what the caller may not see",
+			"allEventsSQL":      "the digest of the whole replica, which no caller gets",
+			"hashesSQL":         "the digest of the whole replica, which no caller gets",
+			"agentColumns":      "columns of queries that ask for the scopes",
+			"orphans":           "it erases",
+			"allMembershipsSQL": "it fills the directory that decides",
+			"allAgentsSQL":      "it fills the directory that decides",
+		},
+	},
+}
+
+// reads matches a query of a table whose rows belong to scopes.
+var reads = regexp.MustCompile(`(?s)SELECT.*\b(FROM|JOIN)\s+(artifact|artifact_revision|link|signal|event|membership|agent|agent_seen|handle|scope)\b`)
+
+// TestVisibility checks that each query which reads what belongs to scopes asks
+// for the caller's, or stands above with the reason why not.
+func TestVisibility(t *testing.T) {
+	for _, s := range stores {
+		used := make(map[string]bool)
+		files, err := filepath.Glob(filepath.Join(s.dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			if !strings.HasSuffix(file, "_test.go") {
+				s.check(t, file, used)
+			}
+		}
+		for name := range s.others {
+			if !used[name] {
+				t.Errorf("%s: %s is no query any more that needs a reason", s.dir, name)
+			}
+		}
+	}
+}
+
+func (s *store) check(t *testing.T, file string, used map[string]bool) {
+	t.Helper()
+	source, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := token.NewFileSet()
+	f, err := parser.ParseFile(set, file, source, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := func(n ast.Node) string {
+		return string(source[set.Position(n.Pos()).Offset:set.Position(n.End()).Offset])
+	}
+	query := func(name string, e ast.Expr) {
+		sql := text(e)
+		if !strings.Contains(sql, "`") && !strings.Contains(sql, `"`) || !reads.MatchString(sql) {
+			return
+		}
+		for _, mark := range s.asks {
+			if strings.Contains(sql, mark) {
+				return
+			}
+		}
+		if _, known := s.others[name]; known {
+			used[name] = true
+			return
+		}
+		t.Errorf("%s: the query %s reads what belongs to scopes and does not ask for the caller's", set.Position(e.Pos()), name)
+	}
+	function := ""
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			function = n.Name.Name
+		case *ast.ValueSpec:
+			for i, v := range n.Values {
+				name := n.Names[i].Name
+				if name == "query" || name == "known" || name == "lookup" {
+					name = function
+				}
+				query(name, v)
+			}
+			return false
+		case *ast.BinaryExpr:
+			query(function, n)
+			return false
+		case *ast.BasicLit:
+			if n.Kind == token.STRING {
+				query(function, n)
+			}
+		}
+		return true
+	})
+}
