@@ -69,6 +69,7 @@ generate-check: generate
 bench: ## measure, each figure beside its floor in the same run
 	@scripts/need.sh cc postgres
 	$(GO) run -tags $(TAGS) ./cmd/bench
+	$(GO) test -tags $(TAGS) -run '^$$' -bench Visible -benchtime 3s ./hub ./node
 
 .PHONY: fuzz
 fuzz: ## fuzz each parser for a while (FUZZTIME, 30s)

@@ -47,6 +47,7 @@ CREATE TABLE agent (
     updated_at   INTEGER NOT NULL,
     PRIMARY KEY (scope, id)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX agent_by_id ON agent (id);
 
 -- Handles, former ones too, of those agents.
 CREATE TABLE handle (

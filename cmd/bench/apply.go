@@ -25,7 +25,7 @@ func (b *bench) apply(ctx context.Context) error {
 		return err
 	}
 	defer pool.Close()
-	h, err := hub.Open(ctx, hub.Config{DB: pool})
+	h, err := hub.Open(ctx, hub.Config{DB: pool, Limits: noLimits})
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ func (b *bench) network(ctx context.Context, dir string) (*network, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := hub.Open(ctx, hub.Config{DB: pool})
+	h, err := hub.Open(ctx, hub.Config{DB: pool, Limits: noLimits})
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func (b *bench) network(ctx context.Context, dir string) (*network, error) {
 	if n.token, err = h.SigningKey().Sign(c, 24*time.Hour); err != nil {
 		return nil, err
 	}
-	if n.node, err = node.Open(ctx, node.Config{Dir: dir, HubURL: n.hubTS.URL, Token: n.token}); err != nil {
+	if n.node, err = node.Open(ctx, node.Config{Dir: dir, HubURL: n.hubTS.URL, Token: n.token, Limits: noLimits}); err != nil {
 		return nil, err
 	}
 	srv := n.node.Server(nil)

@@ -31,7 +31,7 @@ func (b *bench) write(ctx context.Context) (err error) {
 		return err
 	}
 	defer pool.Close()
-	h, err := hub.Open(ctx, hub.Config{DB: pool})
+	h, err := hub.Open(ctx, hub.Config{DB: pool, Limits: noLimits})
 	if err != nil {
 		return err
 	}

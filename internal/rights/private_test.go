@@ -1,0 +1,212 @@
+package rights_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/verb"
+)
+
+// A lab is a world in which lab A holds one of everything that can be kept from
+// others, and those who are not to know of it.
+type lab struct {
+	*world
+	private names
+	open    opened
+	callers []caller
+}
+
+// names are what only members of lab A may know, by kind.
+type names struct {
+	refs       []ref
+	ids        []pair // of artifacts, within their type
+	agents     []pair
+	handles    []pair // without @
+	roles      []pair
+	groups     []pair // ids
+	nodes      []pair
+	tokens     []pair
+	keys       []pair // of idempotency
+	past       pair   // hash of a version, of an artifact that is public, that is not
+	hypothesis artifact.Artifact
+}
+
+// A pair is the name of a thing and one of the same form that names nothing.
+type pair struct{ real, twin string }
+
+// A ref is a pair of refs, with the hash that is current.
+type ref struct {
+	pair
+	hash artifact.Hash
+}
+
+func paired(name string) pair { return pair{name, twin(name)} }
+
+// opened are names that everyone in the tests may know.
+type opened struct {
+	hypothesis, paper, wiki, inLabB, moved artifact.Ref // pinned
+}
+
+// A caller asks for what it may not know of.
+type caller struct {
+	name  string
+	token string
+	doors []string
+	admin bool // in commons
+}
+
+const (
+	ada = secret + "-ada"
+	bo  = secret + "-bo"
+)
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	l := &lab{world: newWorld(t)}
+	everything := []string{verb.Viewer, verb.Contributor, verb.Reviewer}
+	for _, agent := range []string{ada, bo, "both"} {
+		l.grant(t, labA, agent, verb.Contributor)
+	}
+	for _, agent := range []string{"out", "boss", "both", "narrowed"} {
+		l.grant(t, labB, agent, verb.Contributor)
+	}
+	l.grant(t, labA, "narrowed", verb.Permissions...)
+	l.grant(t, labB, "chief", verb.Contributor, verb.Reviewer, verb.Admin)
+	l.fill(t)
+	l.publish(t)
+	l.enrol(t, atNode, "Lab "+secret, labA, labB)
+	l.enrol(t, atNodeB, "Lab B", labB)
+	for _, n := range must(t, l.root, verb.NodesList, verb.NodesListRequest{}).Nodes {
+		if strings.Contains(n.Lab, secret) {
+			l.private.nodes = append(l.private.nodes, likeUUID(n.ID))
+		}
+	}
+	here := []string{atHub, atNode}
+	l.callers = []caller{
+		{"an agent of another lab", l.token(t, "out", nil, everything...), here, false},
+		{"the admin of another lab", l.token(t, "chief", nil, everything...), here[:1], false},
+		{"a member with a token for another lab", l.token(t, "narrowed", []string{labB}, everything...), here, false},
+		{"a member at another lab's node", l.token(t, "both", nil, everything...), []string{atNodeB}, false},
+		{"an admin in commons", l.token(t, "boss", nil, verb.Permissions...), here, true},
+	}
+	return l
+}
+
+// likeUUID returns a name that ends in a UUID with another that does.
+func likeUUID(name string) pair {
+	return pair{name, name[:len(name)-8] + "00000000"}
+}
+
+// fill makes what is private.
+func (l *lab) fill(t *testing.T) {
+	t.Helper()
+	p := &l.private
+	asAda, asBo := l.client(t, atHub, ada, nil), l.client(t, atHub, bo, nil)
+	title := "The title of " + secret
+	for _, handle := range []string{secret + "-former", secret + "-now"} {
+		must(t, asBo, verb.AgentsUpdate, verb.AgentsUpdateRequest{Handle: &handle, Title: &title, Roles: []string{secret + "-role"}})
+		p.handles = append(p.handles, paired(handle))
+	}
+	p.agents = []pair{paired(ada), paired(bo)}
+	p.roles = []pair{paired(secret + "-role")}
+	key := newKey()
+	for _, s := range artifact.ShippedSchemas() {
+		content := contents(s.Type, secret)
+		if content == nil {
+			t.Fatalf("type %s: teach contents what it holds", s.Type)
+		}
+		if s.Type == "message" {
+			content["recipient"] = "agent:" + bo
+		}
+		in := verb.CreateRequest{Type: s.Type, ID: secret + "-" + s.Type, Scope: labA, Title: title, Content: object(content)}
+		if s.Type == "hypothesis" {
+			in.IdempotencyKey = key
+		}
+		if s.Type == "comment" {
+			continue // on the hypothesis, below
+		}
+		out := must(t, asAda, verb.Create, in)
+		p.refs = append(p.refs, refPair(out.Ref.Current(), out.ContentHash))
+		p.ids = append(p.ids, paired(out.Ref.ID))
+		if s.Type == "group" {
+			p.groups = append(p.groups, paired(out.Ref.ID))
+		}
+	}
+	p.keys = []pair{{key, newKey()}}
+	hypothesis := "hypothesis:" + labA + "/" + secret + "-hypothesis"
+	first := must(t, asAda, verb.Get, verb.GetRequest{Ref: mustRef(t, hypothesis)}).Artifact
+	second := must(t, asAda, verb.Update, verb.UpdateRequest{Ref: hypothesis, BaseContentHash: first.ContentHash, Content: object(contents("hypothesis", secret+" again"))})
+	for i := range p.refs {
+		if p.refs[i].real == hypothesis {
+			p.refs[i].hash = second.ContentHash
+			p.refs[0], p.refs[i] = p.refs[i], p.refs[0] // the first is tried most
+		}
+	}
+	p.refs = append(p.refs, refPair(second.Ref, second.ContentHash), refPair(first.Ref, second.ContentHash))
+	p.hypothesis = must(t, asAda, verb.Get, verb.GetRequest{Ref: second.Ref}).Artifact
+	comment := must(t, asAda, verb.Create, verb.CreateRequest{
+		Type: "comment", ID: secret + "-comment", Scope: labA, Title: title, Content: object(contents("comment", secret)),
+		Links: []verb.LinkSpec{{Predicate: "comments_on", To: hypothesis}},
+	})
+	p.refs = append(p.refs, refPair(comment.Ref.Current(), comment.ContentHash))
+	link := must(t, asAda, verb.Link, verb.LinkRequest{From: hypothesis, LinkSpec: verb.LinkSpec{Predicate: "supports", To: "paper:" + labA + "/" + secret + "-paper"}})
+	signal := must(t, asAda, verb.Signal, verb.SignalRequest{Ref: hypothesis, Kind: "vote", Value: "1", Reason: secret})
+	for _, text := range []string{link.Ref, signal.Ref} {
+		p.refs = append(p.refs, ref{likeUUID(text), second.ContentHash})
+	}
+	p.tokens = []pair{likeUUID(claim(t, asAda.Token, "jti"))}
+}
+
+func refPair(r artifact.Ref, hash artifact.Hash) ref { return ref{paired(r.String()), hash} }
+
+func mustRef(t *testing.T, text string) artifact.Ref {
+	t.Helper()
+	r, err := artifact.ParseRef(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// claim returns a claim of a token.
+func claim(t *testing.T, token, name string) string {
+	t.Helper()
+	raw, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var claims map[string]any
+	if err := json.Unmarshal(raw, &claims); err != nil {
+		t.Fatal(err)
+	}
+	text, _ := claims[name].(string)
+	return text
+}
+
+// publish makes what is not private, and an artifact in commons whose second
+// version only lab A may read.
+func (l *lab) publish(t *testing.T) {
+	t.Helper()
+	create := func(typ, id, scope string) artifact.Ref {
+		return must(t, l.root, verb.Create, verb.CreateRequest{Type: typ, ID: id, Scope: scope, Title: "Open", Content: object(contents(typ, "what is open"))}).Ref
+	}
+	l.open.hypothesis, l.open.paper, l.open.wiki = create("hypothesis", "open-h", ""), create("paper", "open-p", ""), create("wiki_page", "open-w", "")
+	l.open.inLabB = create("hypothesis", "b-h", labB)
+	at := create("hypothesis", "moved-h", "")
+	move := func(scope string) {
+		must(t, l.root, verb.Move, verb.MoveRequest{Ref: at.Current().String(), Scope: scope, BaseContentHash: at.Hash, Reason: "to try it"})
+	}
+	move(labA)
+	for _, text := range []string{secret, "what is open again"} {
+		was := at.Hash
+		at = must(t, l.root, verb.Update, verb.UpdateRequest{Ref: at.Current().String(), BaseContentHash: was, Content: object(contents("hypothesis", text))}).Ref
+		if text == secret {
+			l.private.past = pair{at.Hash.String(), another(at.Hash).String()}
+		}
+	}
+	move(artifact.Commons)
+	l.open.moved = at
+}
