@@ -101,6 +101,9 @@ func mayCall(ctx context.Context, name string, effect Effect, n Needs) error {
 	if err != nil || len(n.AnyOf) == 0 {
 		return err
 	}
+	if n.Own && slices.ContainsFunc(c.VisibleScopes(), func(scope string) bool { return scope != artifact.Commons }) {
+		return nil
+	}
 	if n.Where == InCommons {
 		return c.need(artifact.Commons, name, n.AnyOf)
 	}

@@ -25,6 +25,7 @@ type Verb[In, Out any] struct {
 type Needs struct {
 	AnyOf []Permission // one of them is enough; none: any valid token
 	Where Where
+	Own   bool   // in a private scope, also who made what is touched
 	Note  string // what else decides, for people
 }
 

@@ -38,7 +38,7 @@ var (
 		Name:    "update",
 		Summary: "Write a new version of an artifact, based on the version you read.",
 		Effect:  Write,
-		Needs:   Needs{AnyOf: []Permission{Contributor, Reviewer}, Note: "a reviewer may only move the lifecycle; in a private scope the artifact's creator may update it too"},
+		Needs:   Needs{AnyOf: []Permission{Contributor, Reviewer}, Own: true, Note: "a reviewer may only move the lifecycle; in a private scope the artifact's creator may update it too"},
 	}
 	Link = Verb[LinkRequest, LinkResult]{
 		Name:    "link",
