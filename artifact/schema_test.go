@@ -24,7 +24,7 @@ func TestShippedSchemas(t *testing.T) {
 	for _, s := range artifact.ShippedSchemas() {
 		got = append(got, s.Type)
 	}
-	want := []string{"comment", "disease", "evidence", "gene", "hypothesis", "paper", "wiki_page"}
+	want := []string{"comment", "disease", "evidence", "gene", "group", "hypothesis", "message", "paper", "wiki_page"}
 	if len(got) != len(want) {
 		t.Fatalf("shipped types = %v, want %v", got, want)
 	}

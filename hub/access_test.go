@@ -253,22 +253,23 @@ func TestParticipants(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for who, c := range map[string]struct {
-		ctx  context.Context
-		want string
-	}{"its author": {ada, ""}, "its addressee": {bob, ""}, "an admin": {eve, "not_found"}} {
-		if _, err := verb.Get.Call(c.ctx, f.verbs, verb.GetRequest{Ref: message.Ref}); code(err) != c.want {
-			t.Errorf("get by %s = %v, want %q", who, err, c.want)
+	check := func(ctx context.Context, who, want string) {
+		t.Helper()
+		if _, err := verb.Get.Call(ctx, f.verbs, verb.GetRequest{Ref: message.Ref}); code(err) != want {
+			t.Errorf("get by %s = %v, want %q", who, err, want)
 		}
-		list, err := verb.List.Call(c.ctx, f.verbs, verb.ListRequest{Type: "message"})
-		if err != nil || len(list.Artifacts) != 1 && c.want == "" || len(list.Artifacts) != 0 && c.want != "" {
+		list, err := verb.List.Call(ctx, f.verbs, verb.ListRequest{Type: "message"})
+		if err != nil || len(list.Artifacts) != 1 && want == "" || len(list.Artifacts) != 0 && want != "" {
 			t.Errorf("list by %s = %d messages, %v", who, len(list.Artifacts), err)
 		}
-		all, err := verb.List.Call(c.ctx, f.verbs, verb.ListRequest{})
+		all, err := verb.List.Call(ctx, f.verbs, verb.ListRequest{})
 		if err != nil || slices.ContainsFunc(all.Artifacts, func(a artifact.Artifact) bool { return a.Type == "message" }) {
 			t.Errorf("list of all by %s holds messages, or %v", who, err)
 		}
 	}
+	check(ada, "its author", "")
+	check(bob, "its addressee", "")
+	check(eve, "an admin", "not_found")
 	if _, err := verb.Signal.Call(f.member(t.Context(), "eve", verb.Contributor), f.verbs, verb.SignalRequest{Ref: "message:m1", Kind: "vote", Value: "1"}); code(err) != "not_found" {
 		t.Errorf("signal on another's message = %v", err)
 	}

@@ -91,7 +91,12 @@ func (s *state) announceWriter(ctx context.Context, db querier) error {
 	if scopes == nil {
 		return nil
 	}
-	return s.announce(ctx, db, s.caller.Actor.ID, s.caller.Actor.Kind, scopes)
+	// Its rows come first: a commit's last seq is that of what the verb did.
+	did := s.rows
+	s.rows = changeRows{}
+	err := s.announce(ctx, db, s.caller.Actor.ID, s.caller.Actor.Kind, scopes)
+	s.rows.extend(&did)
+	return err
 }
 
 // announce adds the rows by which those who follow some scopes learn of an agent.

@@ -83,6 +83,15 @@ func (r *changeRows) add(scope, kind, op, ref string, revision int) {
 	r.revision = append(r.revision, int32(revision)) //nolint:gosec // revisions count writes of one artifact
 }
 
+// extend adds the rows of other.
+func (r *changeRows) extend(other *changeRows) {
+	r.class, r.scope, r.kind = append(r.class, other.class...), append(r.scope, other.scope...), append(r.kind, other.kind...)
+	r.op, r.ref, r.revision = append(r.op, other.op...), append(r.ref, other.ref...), append(r.revision, other.revision...)
+	r.hash, r.prevHash, r.data = append(r.hash, other.hash...), append(r.prevHash, other.prevHash...), append(r.data, other.data...)
+	r.eventType, r.eventRef = append(r.eventType, other.eventType...), append(r.eventRef, other.eventRef...)
+	r.eventDetail = append(r.eventDetail, other.eventDetail...)
+}
+
 // touchAccess reports whether rows change who may do what.
 func (r *changeRows) touchAccess() bool {
 	return slices.ContainsFunc(r.kind, func(kind string) bool {

@@ -204,7 +204,7 @@ func (o *createOp) load(ctx context.Context, db querier, s *state) error {
 	if len(agents) == 0 {
 		return verb.UnknownRecipient("/content/recipient", addressed.Recipient)
 	}
-	o.addressees = append(agents, s.caller.Actor.ID)
+	o.addressees = append([]string{s.caller.Actor.ID}, agents...)
 	return nil
 }
 
@@ -240,7 +240,7 @@ func (o *createOp) decide(s *state) error {
 	if !s.known[o.scope] {
 		return noScopeToWrite(o.scope)
 	}
-	if err := s.need(o.scope, "creating", verb.Contributor); err != nil {
+	if err := s.needWriter(o.scope, "creating"); err != nil {
 		return err
 	}
 	if s.taken[o.ref.Current()] { // it was in commons once, or is another's message

@@ -170,7 +170,7 @@ func (o *linkOp) ends(s *state) (from, to *head, err error) {
 			Path: "/to", Constraint: "scope", Message: "a comment stands in the scope of what it is on, or in a narrower one",
 		})
 	}
-	return from, to, s.need(scope, "linking", verb.Contributor)
+	return from, to, s.needWriter(scope, "linking")
 }
 
 // commentsOn is the predicate of a comment's link to what it is on.

@@ -70,6 +70,9 @@ func (o *moveOp) load(ctx context.Context, db querier, s *state) error {
 	}
 	root := o.whole.heads[0]
 	s.heads[o.ref] = root
+	if err := s.dropUnaddressed(ctx, db); err != nil {
+		return err
+	}
 	if err := o.check(s); err != nil || o.same {
 		return nil //nolint:nilerr // decide tells it
 	}

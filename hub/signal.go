@@ -115,7 +115,7 @@ func (o *signalOp) decide(s *state) error {
 	if err != nil {
 		return err
 	}
-	if err := s.need(target.Scope, "signaling", verb.Contributor); err != nil {
+	if err := s.needWriter(target.Scope, "signaling"); err != nil {
 		return err
 	}
 	schema := s.hub.schemas.get(target.Type)

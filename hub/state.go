@@ -175,13 +175,12 @@ func (s *state) visible(ref artifact.Ref) (*head, error) {
 	return nil, artifact.NotFound(ref.Current().String())
 }
 
-// need refuses a caller who does not hold a permission in a scope that the caller
-// may see.
-func (s *state) need(scope, action string, p verb.Permission) error {
+// needWriter refuses a caller who may not write in a scope that the caller may see.
+func (s *state) needWriter(scope, action string) error {
 	if s.imported && scope == artifact.Commons { // by an admin, who was asked for that
 		return nil
 	}
-	return s.caller.Need(scope, action, p)
+	return s.caller.Need(scope, action, verb.Contributor)
 }
 
 // resolve returns the ref that a text means: a ref, or @alias of an item before.

@@ -204,7 +204,7 @@ func (o *updateOp) allowed(s *state, current *head) error {
 		current.Scope != artifact.Commons && current.CreatedBy == s.caller.Actor.ID {
 		return nil
 	}
-	return s.need(current.Scope, "updating", verb.Contributor)
+	return s.needWriter(current.Scope, "updating")
 }
 
 // A nextVersion is what an update makes of an artifact.

@@ -171,7 +171,7 @@ func (s *Store) leave(ctx context.Context, lost []string, followed string) (err 
 	defer tx.Rollback() //nolint:errcheck // does nothing after a commit
 	for _, scope := range lost {
 		for _, table := range scoped {
-			if _, err := tx.ExecContext(ctx, `DELETE FROM `+table+` WHERE scope = ?1`, scope); err != nil {
+			if _, err := tx.ExecContext(ctx, `DELETE FROM `+table+` WHERE scope = ?1`, scope); err != nil { //nolint:gosec // our own table names
 				return fmt.Errorf("erase scope %s from %s: %w", scope, table, err)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -179,13 +180,13 @@ func (n *Node) Close() error { return n.store.Close() }
 // replica no longer fit together the node says so, goes on answering reads from
 // what it has, and follows no more.
 func (n *Node) Run(ctx context.Context) error {
-	keys := make(chan error, 1)
-	go func() { keys <- n.verifier.Run(ctx) }()
-	defer func() { <-keys }()
+	var keys sync.WaitGroup
+	keys.Go(func() { _ = n.verifier.Run(ctx) }) // Open has checked it; all else it tells in the log
+	defer keys.Wait()
 	f := &replicate.Follower{Source: n.feed, Sink: n.store, Log: n.log, Status: n.heard}
 	err := f.Run(ctx)
 	if err == nil || ctx.Err() != nil {
-		return nil //nolint:nilerr // stopped, as was asked
+		return nil
 	}
 	last := *n.status.Load()
 	last.Connected, last.fatal = false, err

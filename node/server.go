@@ -126,7 +126,7 @@ func (n *Node) authenticated(l *verb.Limiter, next http.Handler) http.Handler {
 				return
 			}
 		}
-		ctx, caller, err := verb.AuthenticateReader(w, req, n.verifier, l)
+		ctx, caller, err := verb.AuthenticateReader(req.Context(), w, req, n.verifier, l)
 		if err == nil {
 			err = caller.NeedSomewhere("reading", verb.Viewer)
 		}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -71,7 +72,7 @@ func BenchmarkVisible(b *testing.B) {
 					}
 					for rows.Next() {
 					}
-					if err := rows.Close(); err != nil {
+					if err := errors.Join(rows.Err(), rows.Close()); err != nil { //nolint:sqlclosecheck // a loop would gather what is deferred
 						b.Fatal(err)
 					}
 					times[i] = append(times[i], time.Since(begun))

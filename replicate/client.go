@@ -24,7 +24,7 @@ type Client struct {
 	// Credential, when set, returns the node's own credential, which is sent
 	// instead of a token.
 	Credential func() (string, error)
-	HTTP  *http.Client // without a timeout: streams are long; nil means http.DefaultClient
+	HTTP       *http.Client // without a timeout: streams are long; nil means http.DefaultClient
 }
 
 // nodeHeader is where a node shows its credential; verb.NodeHeader names it for

@@ -36,7 +36,7 @@ func (o Origins) Cookies(log *slog.Logger, next http.Handler) http.Handler {
 			return
 		}
 		if err := o.Check(req); err != nil {
-			WriteError(withRequestID(w, req), w, log, err)
+			WriteError(withRequestID(req.Context(), w, req.Header), w, log, err)
 			return
 		}
 		req = req.Clone(context.WithValue(req.Context(), fromCookieKey{}, true))
@@ -76,7 +76,7 @@ func clearCookie(w http.ResponseWriter, req *http.Request) {
 // the server's own machine.
 func newCookie(req *http.Request, value string, maxAge int) *http.Cookie {
 	plain := req.TLS == nil && req.Header.Get("X-Forwarded-Proto") != "https" && isLoopback(req.Host)
-	return &http.Cookie{
+	return &http.Cookie{ //nolint:gosec // Secure is left out on loopback without TLS alone
 		Name: CookieName, Value: value, Path: "/", MaxAge: maxAge,
 		HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: !plain,
 	}

@@ -33,7 +33,7 @@ func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
 
 func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
 	name := strings.TrimPrefix(req.URL.Path, PathPrefix)
-	ctx, caller, err := AuthenticateReader(w, req, s.Verifier, s.Limiter)
+	ctx, caller, err := AuthenticateReader(req.Context(), w, req, s.Verifier, s.Limiter)
 	if err != nil {
 		WriteError(ctx, w, s.Log, err)
 		return
@@ -124,9 +124,9 @@ func Authenticate(ctx context.Context, w http.ResponseWriter, head http.Header, 
 // AuthenticateReader is [Authenticate] for doors that also serve those without a
 // token, if the verifier lets them read. Who fails counts against its address, and
 // so does who has no token.
-func AuthenticateReader(w http.ResponseWriter, req *http.Request, v *Verifier, l *Limiter) (context.Context, *Caller, error) {
+func AuthenticateReader(ctx context.Context, w http.ResponseWriter, req *http.Request, v *Verifier, l *Limiter) (context.Context, *Caller, error) {
 	if v.AnonymousRead && req.Header.Get("Authorization") == "" && req.Header.Get(NodeHeader) == "" {
-		ctx := withRequestID(w, req)
+		ctx = withRequestID(ctx, w, req.Header)
 		if err := l.AllowAddress(w, req); err != nil {
 			return ctx, nil, err
 		}
@@ -134,7 +134,7 @@ func AuthenticateReader(w http.ResponseWriter, req *http.Request, v *Verifier, l
 		c := &Caller{Actor: artifact.Actor{ID: anonymous}, Permissions: []Permission{Viewer}, Anonymous: true, RequestID: id, Now: artifact.Now()}
 		return WithCaller(ctx, c), c, nil
 	}
-	ctx, c, err := Authenticate(req.Context(), w, req.Header, v)
+	ctx, c, err := Authenticate(ctx, w, req.Header, v)
 	if err != nil {
 		err = l.Refuse(w, req, err)
 	}
@@ -156,10 +156,10 @@ func requestID(head http.Header) string {
 }
 
 // withRequestID returns the context of a request that nobody has authenticated yet.
-func withRequestID(w http.ResponseWriter, req *http.Request) context.Context {
-	id := requestID(req.Header)
+func withRequestID(ctx context.Context, w http.ResponseWriter, head http.Header) context.Context {
+	id := requestID(head)
 	w.Header().Set("X-Request-Id", id)
-	return context.WithValue(req.Context(), requestIDKey{}, id)
+	return context.WithValue(ctx, requestIDKey{}, id)
 }
 
 // WriteError writes an error's body with its status. What is no
@@ -223,7 +223,7 @@ func Status(e *artifact.Error) int {
 // NotServed answers requests for paths that a server does not have.
 func NotServed(log *slog.Logger) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
-		WriteError(withRequestID(w, req), w, log, &artifact.Error{Code: artifact.CodeNotFound, Reason: "unknown_path", Message: "nothing is served here"})
+		WriteError(withRequestID(req.Context(), w, req.Header), w, log, &artifact.Error{Code: artifact.CodeNotFound, Reason: "unknown_path", Message: "nothing is served here"})
 	}
 }
 

@@ -75,7 +75,7 @@ type Limits struct {
 var StandardLimits = Limits{
 	Read:            Rate{PerSecond: 2000, Burst: 4000},
 	Write:           Rate{PerSecond: 500, Burst: 2000},
-	Unauthenticated: Rate{PerSecond: 10, Burst: 50},
+	Unauthenticated: Rate{PerSecond: 50, Burst: 500},
 }
 
 // A Limiter counts what agents and client addresses do against their limits. It
@@ -162,7 +162,7 @@ func (l *Limiter) Refuse(w http.ResponseWriter, req *http.Request, err error) er
 func (l *Limiter) ByAddress(log *slog.Logger, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if err := l.AllowAddress(w, req); err != nil {
-			WriteError(withRequestID(w, req), w, log, err)
+			WriteError(withRequestID(req.Context(), w, req.Header), w, log, err)
 			return
 		}
 		next.ServeHTTP(w, req)

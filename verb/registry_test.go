@@ -62,7 +62,7 @@ func newServer(t *testing.T) (*httptest.Server, *verb.Registry, string) {
 // TestInvokers checks that a verb behaves the same in process and over HTTP.
 func TestInvokers(t *testing.T) {
 	srv, r, token := newServer(t)
-	local := verb.WithCaller(t.Context(), &verb.Caller{Actor: artifact.Actor{ID: "ada", Kind: "human"}})
+	local := verb.WithCaller(t.Context(), &verb.Caller{Actor: artifact.Actor{ID: "ada", Kind: "human"}, Permissions: []string{verb.Contributor}})
 	for name, inv := range map[string]verb.Invoker{
 		"in process": r,
 		"HTTP":       &verb.Client{URL: srv.URL, Token: token},

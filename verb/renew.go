@@ -76,7 +76,7 @@ func (c *Client) Renew(ctx context.Context, token string) (string, error) {
 		Code: artifact.CodeUnavailable, Reason: "hub_unreachable", Retryable: true, RetryAfterMS: 1000,
 		Message: "the hub, which renews tokens, did not answer",
 	}
-	resp, err := client.Do(req) //nolint:gosec // the URL is the operator's
+	resp, err := client.Do(req)
 	if err != nil {
 		return "", away
 	}

@@ -47,7 +47,7 @@ type sessionRequest struct {
 var sessionCodec = newCodec[sessionRequest](SessionPath)
 
 func (s *Session) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	ctx := WithQuotaHeader(withRequestID(w, req), w.Header())
+	ctx := WithQuotaHeader(withRequestID(req.Context(), w, req.Header), w.Header())
 	req = req.WithContext(ctx)
 	w.Header().Set("Cache-Control", "no-store")
 	var answer any

@@ -117,7 +117,16 @@ type sessionAnswer struct {
 	Revoked *bool
 }
 
-func (b *browser) send(t *testing.T, method, path, body string, head ...string) (*http.Response, sessionAnswer) {
+// A reply is what is left of a response once its body was read.
+type reply struct {
+	StatusCode int
+	Header     http.Header
+	cookies    []*http.Cookie
+}
+
+func (r *reply) Cookies() []*http.Cookie { return r.cookies }
+
+func (b *browser) send(t *testing.T, method, path, body string, head ...string) (reply, sessionAnswer) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, b.url+path, strings.NewReader(body))
 	if err != nil {
@@ -141,7 +150,7 @@ func (b *browser) send(t *testing.T, method, path, body string, head ...string) 
 	b.seen.Write(raw)
 	var a sessionAnswer
 	_ = json.Unmarshal(raw, &a)
-	return resp, a
+	return reply{resp.StatusCode, resp.Header, resp.Cookies()}, a
 }
 
 func (b *browser) signIn(t *testing.T, token string) {
@@ -356,7 +365,10 @@ func TestCookieIsSecure(t *testing.T) {
 		url, proto string
 		secure     bool
 	}{
-		{url: "http://127.0.0.1:7172"}, {url: "http://[::1]:7172"}, {url: "http://localhost"}, {url: "http://node.localhost:7172"},
+		{url: "http://127.0.0.1:7172"},
+		{url: "http://[::1]:7172"},
+		{url: "http://localhost"},
+		{url: "http://node.localhost:7172"},
 		{url: "http://node.lab", secure: true},
 		{url: "http://localhost.evil.example", secure: true},
 		{url: "https://localhost", secure: true},

@@ -176,7 +176,7 @@ func TestTour(t *testing.T) {
 	step := ""
 	for line := range strings.Lines(b.String()) {
 		switch {
-		case len(line) > 2 && line[1] == '.' && line[0] >= '1' && line[0] <= '3':
+		case len(line) > 2 && line[1] == '.' && line[0] >= '1' && line[0] <= '4':
 			step = line[:1]
 		case strings.HasPrefix(line, "The log is"):
 			step = ""

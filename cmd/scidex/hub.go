@@ -103,7 +103,7 @@ func readSecret(path string) ([]byte, error) {
 	if info.Mode().Perm()&0o077 != 0 {
 		return nil, fmt.Errorf("--dev-secret-file: others may read %s: chmod 600 it", path)
 	}
-	raw, err := os.ReadFile(path) //nolint:gosec // the operator names it
+	raw, err := os.ReadFile(path)
 	return bytes.TrimSpace(raw), err
 }
 
