@@ -3,14 +3,18 @@ package hub_test
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
 	"github.com/google/uuid"
 
 	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/hub"
+	"github.com/scidex-ai/substrate/internal/pgtest"
 	"github.com/scidex-ai/substrate/replicate"
 	"github.com/scidex-ai/substrate/verb"
 )
@@ -244,12 +248,12 @@ func TestParticipants(t *testing.T) {
 	}
 	head := f.head(t)
 	ada, bob, eve := f.member(t.Context(), "ada", verb.Contributor), f.member(t.Context(), "bob", verb.Viewer), f.member(t.Context(), "eve", verb.Viewer, verb.Admin)
-	send := func(id, recipient string) (verb.WriteResult, error) {
+	send := func(recipient string) (verb.WriteResult, error) {
 		return verb.Create.Call(ada, f.verbs, verb.CreateRequest{
-			Type: "message", ID: id, Title: "Hello", Content: content(map[string]any{"recipient": recipient, "body": "the secret"}),
+			Type: "message", Title: "Hello", Content: content(map[string]any{"recipient": recipient, "body": "the secret"}),
 		})
 	}
-	message, err := send("m1", "agent:bob")
+	message, err := send("agent:bob")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,18 +274,18 @@ func TestParticipants(t *testing.T) {
 	check(ada, "its author", "")
 	check(bob, "its addressee", "")
 	check(eve, "an admin", "not_found")
-	if _, err := verb.Signal.Call(f.member(t.Context(), "eve", verb.Contributor), f.verbs, verb.SignalRequest{Ref: "message:m1", Kind: "vote", Value: "1"}); code(err) != "not_found" {
+	if _, err := verb.Signal.Call(f.member(t.Context(), "eve", verb.Contributor), f.verbs, verb.SignalRequest{Ref: message.Ref.Current().String(), Kind: "vote", Value: "1"}); code(err) != "not_found" {
 		t.Errorf("signal on another's message = %v", err)
 	}
 	if _, err := verb.Create.Call(f.member(t.Context(), "eve", verb.Contributor), f.verbs, verb.CreateRequest{
-		Type: "message", ID: "m1", Title: "Mine", Content: content(map[string]any{"recipient": "agent:ada", "body": "x"}),
-	}); code(err) != "version_conflict/id_taken" {
+		Type: "message", ID: message.Ref.ID, Title: "Mine", Content: content(map[string]any{"recipient": "agent:ada", "body": "x"}),
+	}); code(err) != "validation_failed" {
 		t.Errorf("create with the id of another's message = %v", err)
 	}
-	if _, err := send("m2", "agent:nobody"); code(err) != "validation_failed" {
+	if _, err := send("agent:nobody"); code(err) != "validation_failed" {
 		t.Errorf("message to nobody = %v", err)
 	}
-	if _, err := send("m3", "agents:*"); err != nil {
+	if _, err := send("agents:*"); err != nil {
 		t.Error(err)
 	}
 	if list, err := verb.List.Call(eve, f.verbs, verb.ListRequest{Type: "message"}); err != nil || len(list.Artifacts) != 1 {
@@ -290,7 +294,7 @@ func TestParticipants(t *testing.T) {
 	t.Run("are in no feed", func(t *testing.T) {
 		s, _ := follow(t, f.serve(t), f.token(t, "ada", verb.Contributor), "cursor=0", plain)
 		s.until(f.head(t))
-		if text := strings.Join(s.rows, "\n"); strings.Contains(text, "the secret") || strings.Contains(text, "message:m1") {
+		if text := strings.Join(s.rows, "\n"); strings.Contains(text, "the secret") || strings.Contains(text, message.Ref.ID) {
 			t.Error("a message is in the feed")
 		}
 		if n := f.count(t, "SELECT count(*) FROM feed.change WHERE seq > $1 AND class = 'public'", int64(head)); n != 0 {
@@ -411,6 +415,10 @@ func TestMove(t *testing.T) {
 			t.Errorf("the first version by an outsider = %v", err)
 		}
 		f.mustGet(t, ada, first.Ref)
+		update := verb.UpdateRequest{Ref: ref.String(), BaseContentHash: first.ContentHash, Title: "x"}
+		if _, err := verb.Update.Call(f.member(t.Context(), "eve", verb.Contributor), f.verbs, update); code(err) != "validation_failed/unknown_base" {
+			t.Errorf("update from a version that was kept back = %v", err)
+		}
 		f.checkDigest(t)
 		live.until(f.head(t))
 		if text := live.rows[len(live.rows)-1]; strings.Contains(strings.Join(live.rows[len(live.rows)-12:], ""), "the first secret") {
@@ -550,4 +558,82 @@ func TestFeedEndsWithRights(t *testing.T) {
 		_, err := verb.TokensRevoke.Call(f.admin(t.Context()), f.verbs, verb.TokensRevokeRequest{Agent: "bob"})
 		return err
 	})
+}
+
+func TestAnonymousRead(t *testing.T) {
+	for _, open := range []bool{true, false} {
+		f := newHubWith(t, hub.Config{DB: pgtest.New(t, initHub), AnonymousRead: open})
+		f.scope(t, "lab-a")
+		f.grant(t, "lab-a", "ada", verb.Contributor)
+		public := f.mustCreate(t, hypothesis("pub", "x"))
+		in := hypothesis("priv", "x")
+		in.Scope = "lab-a"
+		private, err := verb.Create.Call(f.member(t.Context(), "ada"), f.verbs, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		url := f.serve(t)
+		call := func(name, body string) int {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+verb.PathPrefix+name, strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Content-Type", "application/json")
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			return resp.StatusCode
+		}
+		for _, c := range []struct {
+			verb, body string
+			status     int // while it is open
+		}{
+			{"get", `{"ref":"` + public.Ref.String() + `"}`, http.StatusOK},
+			{"list", `{}`, http.StatusOK},
+			{"schema", `{}`, http.StatusOK},
+			{"get", `{"ref":"` + private.Ref.String() + `"}`, http.StatusNotFound},
+			{"create", `{"type":"gene","title":"x","content":{"symbol":"X"}}`, http.StatusUnauthorized},
+			{"tokens/revoke", `{"agent":"anonymous"}`, http.StatusUnauthorized},
+			{"agents/update", `{"title":"x"}`, http.StatusUnauthorized},
+			{"nodes/list", `{}`, http.StatusForbidden},
+		} {
+			want := http.StatusUnauthorized
+			if open {
+				want = c.status
+			}
+			if got := call(c.verb, c.body); got != want {
+				t.Errorf("open %v: %s without a token = %d, want %d", open, c.verb, got, want)
+			}
+		}
+		if status, _ := getError(t, url+"/feed", ""); status != http.StatusUnauthorized {
+			t.Errorf("open %v: the feed without a token = %d", open, status)
+		}
+	}
+}
+
+// TestSecret checks that HS256 is for hubs that are given a secret, and for no
+// node.
+func TestSecret(t *testing.T) {
+	secret := []byte("a secret of thirty-two bytes or more")
+	c := verb.Claims{ActorKind: "human", Permissions: []string{verb.Viewer}, RegisteredClaims: jwt.RegisteredClaims{
+		ID: "t", Subject: "ada", Audience: jwt.ClaimStrings{verb.Audience},
+		IssuedAt: jwt.NewNumericDate(time.Now()), ExpiresAt: jwt.NewNumericDate(time.Now().Add(time.Hour)),
+	}}
+	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, &c).SignedString(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := newHubWith(t, hub.Config{DB: pgtest.New(t, initHub), Secret: secret})
+	if _, err := with.Verifier().Verify(t.Context(), token); err != nil {
+		t.Errorf("a hub with the secret: %v", err)
+	}
+	without := newHubOn(t, with.db)
+	if _, err := without.Verifier().Verify(t.Context(), token); code(err) != "permission_denied/unauthenticated" {
+		t.Errorf("a hub without it: %v", err)
+	}
+	if _, err := hub.Open(t.Context(), hub.Config{DB: with.db, Secret: secret[:31]}); err == nil {
+		t.Error("a hub opens with a short secret")
+	}
 }

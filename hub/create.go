@@ -62,6 +62,10 @@ func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, alias, verbName 
 	}
 	scope := orCommons(in.Scope)
 	id, fault := idIn(scope, schema, in.ID, imported)
+	if schema.Visibility == artifact.VisibilityParticipants && in.ID != "" {
+		// One that is taken would tell of an artifact that is for others alone.
+		fault = &artifact.Problem{Path: "/id", Constraint: "server_id", Message: "an id of type " + schema.Type + " is made by the hub; an idempotency_key makes a retry safe"}
+	}
 	note(fault)
 	note(artifact.CheckTitle(in.Title, "/title"))
 	state := in.State

@@ -50,7 +50,9 @@ const (
 	basesQuery = `
 		SELECT k.type, k.id, k.hash
 		FROM unnest($1::text[], $2::text[], $3::bytea[]) AS k (type, id, hash)
-		WHERE EXISTS (SELECT 1 FROM artifact_revision r WHERE r.type = k.type AND r.id = k.id AND r.content_hash = k.hash)`
+		WHERE EXISTS (
+			SELECT 1 FROM artifact_revision r
+			WHERE r.type = k.type AND r.id = k.id AND r.content_hash = k.hash AND r.scope = ANY ($4))`
 	linksQuery = `
 		SELECT l.from_type, l.from_id, l.predicate, l.to_type, l.to_id, l.id
 		FROM link l JOIN unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[]) AS k (from_type, from_id, predicate, to_type, to_id)
@@ -179,7 +181,7 @@ func (s *state) queueHeads(b *pgx.Batch, n *needs) {
 		for ref := range n.bases {
 			types, ids, hashes = append(types, ref.Type), append(ids, ref.ID), append(hashes, ref.Hash[:])
 		}
-		b.Queue(basesQuery, types, ids, hashes).Query(func(rows pgx.Rows) error {
+		b.Queue(basesQuery, types, ids, hashes, s.scopes).Query(func(rows pgx.Rows) error {
 			var ref artifact.Ref
 			var hash []byte
 			_, err := pgx.ForEachRow(rows, []any{&ref.Type, &ref.ID, &hash}, func() error {
