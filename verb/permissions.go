@@ -31,16 +31,18 @@ Where a role counts:
   What a token may do in commons it may not therefore do there, not even an admin's.
 - A token's claim ` + "`scopes`" + ` narrows its memberships to the scopes that it lists. At a
   node only the scopes that the node is enrolled for count, and the hub checks that again.
-- In a private scope who **created** an artifact may update it, as long as the scope
-  is visible to them. In commons ownership gives no right.
+- In a private scope who **created** an artifact may update it, as long as they see the
+  scope. In commons it gives no right to have made something.
+- **Without a token** commons is read as by a viewer, at servers that run with
+  ` + "`--anonymous-read`" + `. Everything else takes a token.
 
 What a caller may not see is answered as if it were not there: ` + "`not_found`" + `, or for a scope
 to write to ` + "`validation_failed`" + `. ` + "`permission_denied`" + ` tells of what may be seen and not done.
 
 ## Verbs
 
-One of the permissions is enough. *In the scope* is the scope of what is touched: a verb
-that takes one is refused with ` + "`permission_denied`" + ` to callers who have it in no scope at all.
+One of the permissions is enough. *In the scope* is the scope of what is touched. Callers
+who have none of them in any scope are refused with ` + "`permission_denied`" + ` before anything is read.
 
 | verb | effect | takes | where | note |
 |---|---|---|---|---|
@@ -66,6 +68,9 @@ func (r *Registry) Permissions(schemas []*artifact.Schema) []byte {
 		takes, where := "any valid token", "—"
 		if len(v.needs.AnyOf) > 0 {
 			takes, where = strings.Join(v.needs.AnyOf, " or "), "in the scope"
+		}
+		if v.needs.Own {
+			takes += ", or to have made it"
 		}
 		if v.needs.Where != InScope {
 			where = "in " + string(v.needs.Where)

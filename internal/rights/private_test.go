@@ -3,6 +3,8 @@ package rights_test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,8 +32,10 @@ type names struct {
 	nodes      []pair
 	tokens     []pair
 	keys       []pair // of idempotency
+	mail       pair   // id of a message in commons, to another
 	past       pair   // hash of a version, of an artifact that is public, that is not
 	hypothesis artifact.Artifact
+	stale      artifact.Hash // of its first version
 }
 
 // A pair is the name of a thing and one of the same form that names nothing.
@@ -65,7 +69,7 @@ const (
 
 func newLab(t *testing.T) *lab {
 	t.Helper()
-	l := &lab{world: newWorld(t)}
+	l := &lab{world: newWorld(t, labA, labB)}
 	everything := []string{verb.Viewer, verb.Contributor, verb.Reviewer}
 	for _, agent := range []string{ada, bo, "both"} {
 		l.grant(t, labA, agent, verb.Contributor)
@@ -90,14 +94,26 @@ func newLab(t *testing.T) *lab {
 		{"the admin of another lab", l.token(t, "chief", nil, everything...), here[:1], false},
 		{"a member with a token for another lab", l.token(t, "narrowed", []string{labB}, everything...), here, false},
 		{"a member at another lab's node", l.token(t, "both", nil, everything...), []string{atNodeB}, false},
+		{"one without a token", "", here, false},
 		{"an admin in commons", l.token(t, "boss", nil, verb.Permissions...), here, true},
 	}
+	for _, c := range l.callers {
+		if c.token == "" {
+			continue
+		}
+		// What batches begin with is done, and changes nothing later.
+		must(t, &verb.Client{URL: l.hubURL, Token: c.token}, verb.Signal, verb.SignalRequest{Ref: l.open.wiki.Current().String(), Kind: "vote", Value: "1"})
+	}
+	l.settle(t)
 	return l
 }
 
-// likeUUID returns a name that ends in a UUID with another that does.
+// uuids are in the names that the hub makes.
+var uuids = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+
+// likeUUID returns a name that holds a UUID, with another of that form.
 func likeUUID(name string) pair {
-	return pair{name, name[:len(name)-8] + "00000000"}
+	return pair{name, twin(uuids.ReplaceAllStringFunc(name, func(id string) string { return id[:len(id)-8] + "00000000" }))}
 }
 
 // fill makes what is private.
@@ -118,10 +134,12 @@ func (l *lab) fill(t *testing.T) {
 		if content == nil {
 			t.Fatalf("type %s: teach contents what it holds", s.Type)
 		}
+		id := secret + "-" + s.Type
 		if s.Type == "message" {
 			content["recipient"] = "agent:" + bo
+			id = "" // the hub makes it
 		}
-		in := verb.CreateRequest{Type: s.Type, ID: secret + "-" + s.Type, Scope: labA, Title: title, Content: object(content)}
+		in := verb.CreateRequest{Type: s.Type, ID: id, Scope: labA, Title: title, Content: object(content)}
 		if s.Type == "hypothesis" {
 			in.IdempotencyKey = key
 		}
@@ -130,7 +148,7 @@ func (l *lab) fill(t *testing.T) {
 		}
 		out := must(t, asAda, verb.Create, in)
 		p.refs = append(p.refs, refPair(out.Ref.Current(), out.ContentHash))
-		p.ids = append(p.ids, paired(out.Ref.ID))
+		p.ids = append(p.ids, likeUUID(out.Ref.ID))
 		if s.Type == "group" {
 			p.groups = append(p.groups, paired(out.Ref.ID))
 		}
@@ -146,6 +164,7 @@ func (l *lab) fill(t *testing.T) {
 		}
 	}
 	p.refs = append(p.refs, refPair(second.Ref, second.ContentHash), refPair(first.Ref, second.ContentHash))
+	p.stale = first.ContentHash
 	p.hypothesis = must(t, asAda, verb.Get, verb.GetRequest{Ref: second.Ref}).Artifact
 	comment := must(t, asAda, verb.Create, verb.CreateRequest{
 		Type: "comment", ID: secret + "-comment", Scope: labA, Title: title, Content: object(contents("comment", secret)),
@@ -157,10 +176,18 @@ func (l *lab) fill(t *testing.T) {
 	for _, text := range []string{link.Ref, signal.Ref} {
 		p.refs = append(p.refs, ref{likeUUID(text), second.ContentHash})
 	}
+	carol, dave := l.client(t, atHub, "carol", nil, verb.Contributor), l.client(t, atHub, "dave", nil, verb.Contributor)
+	must(t, dave, verb.AgentsUpdate, verb.AgentsUpdateRequest{Roles: []string{"a-reader"}}) // is seen in commons now
+	mail := contents("message", secret)
+	mail["recipient"] = "agent:dave"
+	sent := must(t, carol, verb.Create, verb.CreateRequest{Type: "message", Title: title, Content: object(mail)})
+	p.refs = slices.Insert(p.refs, 1, refPair(sent.Ref.Current(), sent.ContentHash))
+	p.refs = append(p.refs, refPair(sent.Ref, sent.ContentHash))
+	p.mail = likeUUID(sent.Ref.ID)
 	p.tokens = []pair{likeUUID(claim(t, asAda.Token, "jti"))}
 }
 
-func refPair(r artifact.Ref, hash artifact.Hash) ref { return ref{paired(r.String()), hash} }
+func refPair(r artifact.Ref, hash artifact.Hash) ref { return ref{likeUUID(r.String()), hash} }
 
 func mustRef(t *testing.T, text string) artifact.Ref {
 	t.Helper()

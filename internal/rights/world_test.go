@@ -76,12 +76,12 @@ func metrics() (*prometheus.Registry, http.Handler) {
 
 var noLimits = verb.Limits{Read: verb.Rate{PerSecond: -1}, Write: verb.Rate{PerSecond: -1}, Unauthenticated: verb.Rate{PerSecond: -1}}
 
-// newWorld makes a world with its two labs and root, who is an admin everywhere.
-func newWorld(t *testing.T) *world {
+// newWorld makes a world with two labs and root, who is an admin everywhere.
+func newWorld(t *testing.T, labs ...string) *world {
 	t.Helper()
 	w := &world{db: pgtest.New(t, initHub), nodes: map[string]*node.Node{}, doors: map[string]string{}}
 	registry, served := metrics()
-	h, err := hub.Open(t.Context(), hub.Config{DB: w.db, Limits: noLimits, Metrics: registry})
+	h, err := hub.Open(t.Context(), hub.Config{DB: w.db, Limits: noLimits, Metrics: registry, AnonymousRead: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func newWorld(t *testing.T) *world {
 		srv.Close()
 	})
 	w.root = w.client(t, atHub, "root", nil, verb.Viewer, verb.Contributor, verb.Reviewer, verb.Admin)
-	for _, lab := range []string{labA, labB} {
+	for _, lab := range labs {
 		must(t, w.root, verb.ScopesCreate, verb.ScopesCreateRequest{ID: lab, Title: "The lab " + lab})
 		w.grant(t, lab, "root", verb.Permissions...)
 	}
@@ -126,7 +126,7 @@ func (w *world) enrol(t *testing.T, door, lab string, scopes ...string) {
 		t.Fatal(err)
 	}
 	registry, served := metrics()
-	n, err := node.Open(t.Context(), node.Config{Dir: dir, HubURL: w.hubURL, Identity: identity, Limits: noLimits, Metrics: registry})
+	n, err := node.Open(t.Context(), node.Config{Dir: dir, HubURL: w.hubURL, Identity: identity, Limits: noLimits, Metrics: registry, AnonymousRead: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,286 @@
+package rights_test
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/verb"
+)
+
+// A request is the JSON object of one.
+type request map[string]any
+
+func (r request) with(more request) request {
+	all := maps.Clone(r)
+	maps.Copy(all, more)
+	return all
+}
+
+// A variant is a request in two forms: one names what the caller may not know of,
+// the other, alike but for that, what is not there.
+type variant struct {
+	of         string // the property that names it
+	name       string
+	real, twin request
+	same       []pair // beside those of secret and absent: what stands in one form for what in the other
+	hashed     bool   // the names are in the content, and so the hash of what is written is another
+}
+
+// A generator makes requests of every verb from their schemas.
+type generator struct {
+	t    *testing.T
+	l    *lab
+	open map[string]any // a valid value by property, or by verb and property
+}
+
+// always are optional properties that a verb's requests have in every shape.
+var always = map[string][]string{
+	"update":               {"title"},
+	"tokens/revoke.issuer": {"token_id"},
+}
+
+func newGenerator(t *testing.T, l *lab) *generator {
+	t.Helper()
+	current := func(r artifact.Ref) string { return r.Current().String() }
+	nodes := must(t, l.root, verb.NodesList, verb.NodesListRequest{}).Nodes
+	text := "some words"
+	return &generator{t, l, map[string]any{
+		"additional_signatures": []any{map[string]any{"by": "me"}}, "agent": "out", "agent_kind": "human", "atomic": true,
+		"base_content_hash": l.open.hypothesis.Hash.String(), "content": contents("hypothesis", "something"), "dimension": "", "dry_run": true,
+		"evidence": map[string]any{"span": text}, "evidence_refs": []any{current(l.open.paper)}, "expires_seconds": 60, "from": current(l.open.hypothesis),
+		"handle": "open-handle", "id": "some-id", "idempotency_key": newKey(), "import": true, "include_content": true, "issuer": "https://issuer.example",
+		"kind": "human", "lab": text, "limit": 10, "may_delegate": true, "merge_patch": map[string]any{"statement": text}, "metadata": map[string]any{"a": 1},
+		"note": text, "patch": []any{map[string]any{"op": "replace", "path": "/title", "value": text}}, "predicate": "derives_from", "reason": text,
+		"recipient": "agent:root", "ref": current(l.open.hypothesis), "revisions": 1, "role": "some-role", "roles": []any{"some-role"}, "scope": artifact.Commons,
+		"scopes": []any{labB}, "state": "investigating", "title": text, "to": current(l.open.paper), "token_id": newKey(), "type": "hypothesis",
+		"value": 1, "version": 1, "weight": 1, "with_history": true,
+		"items": []any{map[string]any{"op": "signal", "ref": current(l.open.wiki), "kind": "vote", "value": 1}},
+
+		"agents/get.agent": "root", "agents/list.cursor": verb.EncodeNameCursor("a", "agents\n\n"),
+		"list.cursor":            verb.EncodeCursor(verb.ListCursor{At: l.private.hypothesis.CreatedAt, Type: "hypothesis", ID: "open-h"}, ""),
+		"move.base_content_hash": l.open.inLabB.Hash.String(), "move.ref": current(l.open.inLabB), "nodes/revoke.id": nodes[0].ID,
+		"redact.ref": current(l.open.inLabB), "scopes/create.id": "lab-new", "scopes/grant.roles": []any{verb.Viewer}, "scopes/grant.scope": labB,
+		"scopes/members.cursor": verb.EncodeNameCursor("a", "members "+labB), "scopes/members.scope": labB, "scopes/revoke.scope": labB,
+		"signal.kind": "vote", "signal.voter": "import:someone",
+	}}
+}
+
+// value returns a valid value of a property, which names nothing private.
+func (g *generator) value(name, property string, s *jsonschema.Schema) any {
+	if v, ok := g.open[name+"."+property]; ok {
+		return v
+	}
+	if v, ok := g.open[property]; ok {
+		return v
+	}
+	if s.Items != nil && len(s.Items.Properties) > 0 {
+		return []any{g.required(name, s.Items)}
+	}
+	g.t.Errorf("%s: newGenerator does not know the property %q: teach it a valid value, and teach private what it can name", name, property)
+	return nil
+}
+
+func (g *generator) required(name string, s *jsonschema.Schema) request {
+	r := request{}
+	for _, property := range append(slices.Clone(s.Required), always[name]...) {
+		r[property] = g.value(name, property, s.Properties[property])
+	}
+	return r
+}
+
+// A shape is a request that names nothing private, by the optional property that
+// it has beside the required ones; "" for none.
+type shape struct {
+	added string
+	request
+}
+
+// shapes returns requests of a verb with the required properties, and one more in
+// turn.
+func (g *generator) shapes(v verb.Info) []shape {
+	base := g.required(v.Name, v.In)
+	all := []shape{{"", base}}
+	for _, property := range slices.Sorted(maps.Keys(v.In.Properties)) {
+		if _, there := base[property]; there {
+			continue
+		}
+		r := base.with(request{property: g.value(v.Name, property, v.In.Properties[property])})
+		for _, more := range always[v.Name+"."+property] {
+			r[more] = g.value(v.Name, more, v.In.Properties[more])
+		}
+		all = append(all, shape{property, r})
+	}
+	return all
+}
+
+// variants returns the requests of a verb that name what is private: everything
+// in the plainest shape that has the property, and a few things in the others.
+func (g *generator) variants(v verb.Info) (all []variant) {
+	for _, s := range g.shapes(v) {
+		for _, property := range slices.Sorted(maps.Keys(s.request)) {
+			found := g.private(v, property, v.In.Properties[property])
+			if s.added != "" && s.added != property {
+				found = found[:min(2, len(found))]
+			}
+			for _, f := range found {
+				f.real, f.twin = s.request.with(f.real), s.request.with(f.twin)
+				if (s.added == "id" || s.added == "idempotency_key") && s.added != property {
+					f.real["dry_run"], f.twin["dry_run"] = true, true // what one of the pair writes, the other would meet
+				}
+				f.name = f.of + ": " + f.name
+				if s.added != "" {
+					f.name += ", with " + s.added
+				}
+				all = append(all, f)
+			}
+		}
+	}
+	return all
+}
+
+// keptBack marks names of a version that was left behind when its artifact was
+// published.
+const keptBack = " kept back"
+
+// private returns what a property may name, by what is given for it and perhaps
+// for others.
+func (g *generator) private(v verb.Info, property string, s *jsonschema.Schema) (all []variant) {
+	p := &g.l.private
+	set := func(name string, named pair, value func(string) any) {
+		all = append(all, variant{
+			of: property, name: name, real: request{property: value(named.real)}, twin: request{property: value(named.twin)}, same: unlike(named),
+		})
+	}
+	text := func(s string) any { return s }
+	if s.Items != nil { // of strings, each of which may name something
+		text = func(s string) any { return []any{s} }
+	}
+	each := func(kind, prefix string, named []pair) {
+		for _, n := range named {
+			set(kind, pair{prefix + n.real, prefix + n.twin}, text)
+		}
+	}
+	switch property {
+	case "ref":
+		for _, r := range p.refs {
+			set(r.real, r.pair, text)
+			if _, based := v.In.Properties["base_content_hash"]; based {
+				last := &all[len(all)-1]
+				last.real["base_content_hash"], last.twin["base_content_hash"] = r.hash.String(), r.hash.String()
+			}
+		}
+	case "base_content_hash":
+		for name, base := range map[string]artifact.Hash{"no version's": another(p.refs[0].hash), "an earlier one": p.stale} {
+			all = append(all, variant{
+				of: property, name: name,
+				real: request{"ref": p.refs[0].real, property: base.String()}, twin: request{"ref": p.refs[0].twin, property: base.String()},
+			})
+		}
+		all = append(
+			all,
+			variant{
+				of: property + keptBack, name: "of a version", same: unlike(p.past),
+				real: request{"ref": g.l.open.moved.Current().String(), property: p.past.real}, twin: request{"ref": g.l.open.moved.Current().String(), property: p.past.twin},
+			},
+		)
+	case "from", "to", "evidence_refs":
+		for _, r := range p.refs {
+			set(r.real, r.pair, text)
+		}
+		set("a version", pair{g.l.open.moved.Current().String() + "@" + p.past.real, g.l.open.moved.Current().String() + "@" + p.past.twin}, text)
+		all[len(all)-1].same, all[len(all)-1].of = unlike(p.past), property+keptBack
+	case "links":
+		for _, inner := range g.inner(v, s.Items) {
+			inner.of = property + "." + inner.of
+			inner.real, inner.twin = request{property: []any{inner.real}}, request{property: []any{inner.twin}}
+			all = append(all, inner)
+		}
+	case "items":
+		return g.items(property)
+	case "content":
+		return g.contents(v, property)
+	case "scope":
+		set(labA, paired(labA), text)
+	case "scopes":
+		each("scope", "", []pair{paired(labA)})
+	case "agent":
+		each("id", "", p.agents)
+		each("handle", "@", p.handles)
+		for i := range all { // what was revoked is answered as a hash of the name
+			all[i].hashed = v.Name == verb.TokensRevoke.Name
+		}
+	case "recipient":
+		all = g.recipients(property, text)
+	case "role":
+		each("role", "", p.roles)
+	case "handle":
+		each("handle", "", p.handles)
+	case "token_id":
+		each("token", "", p.tokens)
+		all[0].hashed = true // as an agent's
+	case "idempotency_key":
+		each("key", "", p.keys)
+	case "voter":
+		each("voter", "import:", p.agents)
+	case "id":
+		all = g.ids(v, property)
+	case "cursor":
+		all = g.cursors(v, property)
+	}
+	return all
+}
+
+// unlike returns what differs in a pair beside secret and absent.
+func unlike(p pair) []pair {
+	if twin(p.real) == p.twin {
+		return nil
+	}
+	if was, is := uuids.FindString(p.real), uuids.FindString(p.twin); was != is {
+		return []pair{{was, is}}
+	}
+	return []pair{p}
+}
+
+// inner returns objects of a schema whose properties name what is private.
+func (g *generator) inner(v verb.Info, s *jsonschema.Schema) (all []variant) {
+	base := g.required(v.Name, s)
+	for _, property := range slices.Sorted(maps.Keys(s.Properties)) {
+		g.value(v.Name, property, s.Properties[property]) // that it is known
+		for _, f := range g.private(v, property, s.Properties[property]) {
+			f.real, f.twin = base.with(f.real), base.with(f.twin)
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// items returns batches of an item that names nothing private and one that does.
+func (g *generator) items(property string) (all []variant) {
+	first := g.open["items"].([]any)[0]
+	for _, v := range verbs() {
+		if !slices.Contains([]string{"create", "link", "signal"}, v.Name) {
+			continue
+		}
+		for _, f := range g.variants(v) {
+			if f.real["idempotency_key"] != nil || f.real["dry_run"] != nil {
+				continue // the batch's own
+			}
+			op := request{"op": v.Name}
+			all = append(all, variant{
+				of: property + "." + v.Name + "." + f.of, name: f.name, same: f.same, hashed: f.hashed,
+				real: request{property: []any{first, op.with(f.real)}}, twin: request{property: []any{first, op.with(f.twin)}},
+			})
+		}
+	}
+	return all
+}
+
+// mayDryRun reports whether a verb's requests can be tried without writing.
+func mayDryRun(v verb.Info) bool {
+	_, ok := v.In.Properties["dry_run"]
+	return ok
+}

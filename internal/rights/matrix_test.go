@@ -1,0 +1,267 @@
+package rights_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/verb"
+)
+
+// roles are who asks, in the order of the columns below. Those of commons are no
+// members of a lab; those of a lab may read commons.
+var roles = []struct {
+	agent       string
+	permissions []string // of the token
+	lab         string
+	in          []string // the lab
+}{
+	{agent: "c-viewer", permissions: []string{verb.Viewer}},
+	{agent: "c-contributor", permissions: []string{verb.Contributor}},
+	{agent: "c-reviewer", permissions: []string{verb.Reviewer}},
+	{agent: "c-admin", permissions: []string{verb.Admin}},
+	{"a-viewer", []string{verb.Viewer}, "lab-a", []string{verb.Viewer}},
+	{"a-contributor", []string{verb.Viewer}, "lab-a", []string{verb.Contributor}},
+	{"a-reviewer", []string{verb.Viewer}, "lab-a", []string{verb.Reviewer}},
+	{"a-admin", []string{verb.Viewer}, "lab-a", []string{verb.Admin}},
+	{"b-contributor", []string{verb.Viewer}, "lab-b", []string{verb.Contributor}},
+	{agent: "nobody", permissions: []string{}},
+	{"creator", []string{verb.Viewer}, "lab-a", []string{verb.Viewer}}, // of lab A's hypothesis, which it could write to once
+	{agent: ""}, // without a token
+}
+
+// Codes are what a cell says.
+var codes = map[rune]artifact.Code{
+	'+': "", 'd': artifact.CodePermissionDenied, 'n': artifact.CodeNotFound, 'v': artifact.CodeValidationFailed, 'm': artifact.CodeLinkTargetMissing,
+}
+
+// matrix says what becomes of each request by each role, as decisions.md B says:
+// + it is done; d it is denied of what may be seen, or to those who could do it
+// nowhere; n it is as if it were not there; v so is the scope to write to, or the
+// request is wrong there; m the link's target is as if it were not there.
+//
+// A request is a verb, where it is tried, and what. In commons a token's
+// permissions count, in a lab the membership's: nothing that a role of one may do
+// does it therefore do in the other.
+var matrix = []struct {
+	verb, where, cells string
+	request            request
+}{
+	// The columns are four of commons and four of lab A, each viewer, contributor,
+	// reviewer, admin; then lab B's contributor, nobody, the creator, no token.
+	{"get", "commons", "++++|++++|+d++", request{"ref": "hypothesis:h"}},
+	{"get", "lab-a", "nnnn|++++|nd+n", request{"ref": "hypothesis:lab-a/h"}},
+	{"get", "lab-b", "nnnn|nnnn|+dnn", request{"ref": "hypothesis:lab-b/h"}},
+	{"list", "", "++++|++++|+d++", request{}},
+	{"schema", "", "++++|++++|++++", request{}},
+
+	{"create", "commons", "d+dd|dddd|dddd", create("commons")},
+	{"create", "lab-a", "dvdd|d+dd|vddd", create("lab-a")},
+	{"create", "lab-b", "dvdd|dvdd|+ddd", create("lab-b")},
+
+	// Who is in a lab may own something there, and is not turned away at the door.
+	{"update", "commons", "d+dd|dddd|dddd", update("h", request{"title": "New"})},
+	{"update", "lab-a", "dnnd|d+dd|nd+d", update("lab-a/h", request{"title": "New"})},
+	{"update", "lab-b", "dnnd|nnnn|+dnd", update("lab-b/h", request{"title": "New"})},
+	// In commons it is nothing to have made it.
+	{"update", "commons", "d+dd|dddd|dddd", update("own", request{"title": "New"})},
+	// A move that takes no role, and one that takes a reviewer.
+	{"update", "commons", "d++d|dddd|dddd", update("h", request{"state": "investigating"})},
+	{"update", "lab-a", "dnnd|d++d|nd+d", update("lab-a/h", request{"state": "investigating"})},
+	{"update", "commons", "dd+d|dddd|dddd", update("i", request{"state": "resolved"})},
+	{"update", "lab-a", "dnnd|dd+d|nddd", update("lab-a/i", request{"state": "resolved"})},
+	// With a title it is more than a move.
+	{"update", "lab-a", "dnnd|d+dd|nd+d", update("lab-a/h", request{"state": "investigating", "title": "New"})},
+
+	{"link", "commons", "d+dd|dddd|dddd", link("h", "p")},
+	{"link", "lab-a", "dndd|d+dd|nddd", link("lab-a/h", "lab-a/p")},
+	{"link", "to lab-a", "dmdd|d+dd|mddd", link("h", "lab-a/p")}, // it stands in lab A
+	{"link", "from lab-a", "dndd|d+dd|nddd", link("lab-a/h", "p")},
+	{"signal", "commons", "d+dd|dddd|dddd", signal("h")},
+	{"signal", "lab-a", "dndd|d+dd|nddd", signal("lab-a/h")},
+	{"signal", "lab-b", "dndd|dndd|+ddd", signal("lab-b/h")},
+
+	{"batch", "commons", "d+dd|dddd|dddd", batch("create", create("commons"))},
+	{"batch", "lab-a", "dvdd|d+dd|vddd", batch("create", create("lab-a"))},
+	{"batch", "lab-a", "dndd|d+dd|nddd", batch("link", link("lab-a/h", "lab-a/p"))},
+	{"batch", "lab-b", "dndd|dndd|+ddd", batch("signal", signal("lab-b/h"))},
+	{"batch", "import", "ddd+|dddd|dddd", batch("create", create("commons")).with(request{"import": true})},
+	{"batch", "import", "dddv|dddd|dddd", batch("create", create("lab-a")).with(request{"import": true})},
+
+	{"move", "commons", "dddv|dddd|dddd", move("h", "lab-a")},
+	{"move", "lab-a", "dddn|dddd|dddd", move("lab-a/h", "commons")},
+	{"move", "lab-a", "dddn|dddv|dddd", move("lab-a/h", "lab-b")},
+	{"move", "lab-b", "dddn|dddn|dddd", move("lab-b/h", "commons")},
+	{"redact", "commons", "ddd+|dddd|dddd", redact("h")},
+	{"redact", "lab-a", "dddn|ddd+|dddd", redact("lab-a/h")},
+	{"redact", "lab-b", "dddn|dddn|dddd", redact("lab-b/h")},
+
+	{"scopes/create", "", "ddd+|dddd|dddd", request{"id": "lab-c", "title": "C"}},
+	{"scopes/list", "", "++++|++++|++++", request{}},
+	{"scopes/members", "commons", "++++|++++|+n++", request{"scope": "commons"}},
+	{"scopes/members", "lab-a", "nnn+|++++|nn+n", request{"scope": "lab-a"}},
+	{"scopes/members", "lab-b", "nnn+|nnnn|+nnn", request{"scope": "lab-b"}},
+	{"scopes/grant", "commons", "dddv|dddv|dddd", member("commons").with(request{"roles": []any{verb.Viewer}})},
+	{"scopes/grant", "lab-a", "ddd+|ddd+|dddd", member("lab-a").with(request{"roles": []any{verb.Viewer}})},
+	{"scopes/grant", "lab-b", "ddd+|dddn|dddd", member("lab-b").with(request{"roles": []any{verb.Viewer}})},
+	{"scopes/revoke", "lab-a", "ddd+|ddd+|dddd", member("lab-a")},
+	{"scopes/revoke", "lab-b", "ddd+|dddn|dddd", member("lab-b")},
+
+	{"tokens/revoke", "own", "++++|++++|+++d", request{}},
+	{"tokens/revoke", "another's", "ddd+|dddd|dddd", request{"agent": "someone"}},
+	{"tokens/revoke", "another", "ddd+|dddd|dddd", request{"token_id": "some-token"}},
+
+	{"agents/get", "oneself", "++++|++++|+d++", request{}},
+	{"agents/get", "commons", "++++|++++|+d++", request{"agent": "root"}},
+	{"agents/get", "lab-a", "nnnn|++++|nd+n", request{"agent": "a-other"}},
+	{"agents/get", "lab-b", "nnnn|nnnn|+dnn", request{"agent": "b-contributor"}},
+	{"agents/list", "", "++++|++++|+d++", request{}},
+	{"agents/resolve", "commons", "++++|++++|+d++", request{"recipient": "agent:root"}},
+	{"agents/resolve", "lab-a", "nnnn|++++|nd+n", request{"recipient": "agent:a-other"}},
+	{"agents/update", "oneself", "d+++|d+++|+ddd", request{"title": "New"}},
+	{"agents/update", "commons", "ddd+|dddd|dddd", request{"agent": "root", "title": "New"}},
+	{"agents/update", "lab-a", "dnn+|dddd|nddd", request{"agent": "a-other", "title": "New"}},
+	{"agents/update", "itself", "ddd+|dddd|dddd", request{"may_delegate": false}},
+	{"agents/register", "", "ddd+|dddd|dddd", request{"id": "newcomer", "kind": "human"}},
+
+	{"nodes/invite", "", "ddd+|dddd|dddd", request{"lab": "A", "scopes": []any{"lab-a"}}},
+	{"nodes/list", "", "ddd+|dddd|dddd", request{}},
+	{"nodes/revoke", "", "dddn|dddd|dddd", request{"id": "n-nowhere"}},
+}
+
+func create(scope string) request {
+	return request{"type": "hypothesis", "id": "fresh", "title": "T", "scope": scope, "content": contents("hypothesis", "x")}
+}
+
+func update(id string, change request) request {
+	return request{"ref": "hypothesis:" + id}.with(change)
+}
+
+func link(from, to string) request {
+	return request{"from": "hypothesis:" + from, "predicate": "supports", "to": "paper:" + to}
+}
+
+func signal(id string) request {
+	return request{"ref": "hypothesis:" + id, "kind": "vote", "value": 1}
+}
+
+func batch(op string, item request) request {
+	return request{"items": []any{request{"op": op}.with(item)}}
+}
+
+func move(id, to string) request {
+	return request{"ref": "hypothesis:" + id, "scope": to, "reason": "because"}
+}
+
+func redact(id string) request { return request{"ref": "hypothesis:" + id, "reason": "because"} }
+
+func member(scope string) request { return request{"scope": scope, "agent": "a-other"} }
+
+// TestPermissions tries each verb in each role and scope, at the hub and through a
+// node that holds both labs. Writes are only tried, so that each request meets the
+// same world.
+func TestPermissions(t *testing.T) {
+	w := newMatrixWorld(t)
+	tried := map[string]bool{}
+	asked := 0
+	for i, row := range matrix {
+		cells := strings.ReplaceAll(row.cells, "|", "")
+		if len(cells) != len(roles) {
+			t.Fatalf("row %d, %s: %d cells for %d roles", i, row.verb, len(cells), len(roles))
+		}
+		v := slices.IndexFunc(verbs(), func(v verb.Info) bool { return v.Name == row.verb })
+		if v < 0 {
+			t.Errorf("row %d: there is no verb %s", i, row.verb)
+			continue
+		}
+		tried[row.verb] = true
+		r := w.based(verbs()[v], row.request)
+		for door := range w.doors {
+			t.Run(row.verb+"/"+row.where+"/"+door, func(t *testing.T) {
+				for n, cell := range cells {
+					got := w.code(t, door, w.tokens[n], row.verb, r)
+					asked++
+					if want, known := codes[cell]; !known || got != want {
+						t.Errorf("%s %s by %q = %q, want %q", row.verb, text(r), roles[n].agent, got, want)
+					}
+				}
+			})
+		}
+	}
+	for _, v := range verbs() {
+		if !tried[v.Name] {
+			t.Errorf("%s: the matrix has no row of it", v.Name)
+		}
+	}
+	t.Logf("%d requests, %d rows", asked, len(matrix))
+}
+
+// A matrixWorld has in commons and in each lab the hypotheses h, as made, and i,
+// which is investigated, and the paper p.
+type matrixWorld struct {
+	*world
+	tokens []string                 // by role
+	hashes map[string]artifact.Hash // by ref
+}
+
+func newMatrixWorld(t *testing.T) *matrixWorld {
+	t.Helper()
+	w := &matrixWorld{world: newWorld(t, "lab-a", "lab-b"), hashes: map[string]artifact.Hash{}}
+	w.grant(t, "lab-a", "creator", verb.Contributor)
+	w.grant(t, "lab-a", "a-other", verb.Viewer)
+	for scope, writer := range map[string]*verb.Client{"commons": w.root, "lab-a": w.client(t, atHub, "creator", nil), "lab-b": w.root} {
+		for id, typ := range map[string]string{"h": "hypothesis", "i": "hypothesis", "p": "paper"} {
+			out := must(t, writer, verb.Create, verb.CreateRequest{Type: typ, ID: id, Scope: scope, Title: "T", Content: object(contents(typ, "x"))})
+			if id == "i" {
+				out = must(t, writer, verb.Update, verb.UpdateRequest{Ref: out.Ref.Current().String(), BaseContentHash: out.ContentHash, State: "investigating"})
+			}
+			w.hashes[out.Ref.Current().String()] = out.ContentHash
+		}
+	}
+	out := must(t, w.client(t, atHub, "creator", nil, verb.Contributor), verb.Create, verb.CreateRequest{Type: "hypothesis", ID: "own", Title: "T", Content: object(contents("hypothesis", "x"))})
+	w.hashes[out.Ref.Current().String()] = out.ContentHash
+	for _, r := range roles {
+		if r.lab != "" {
+			w.grant(t, r.lab, r.agent, r.in...)
+		}
+		token := ""
+		if r.agent != "" {
+			token = w.token(t, r.agent, nil, r.permissions...)
+		}
+		w.tokens = append(w.tokens, token)
+	}
+	w.enrol(t, atNode, "A", "lab-a", "lab-b")
+	return w
+}
+
+// based completes a request: it is only tried, and based on what is current.
+func (w *matrixWorld) based(v verb.Info, r request) request {
+	r = r.with(nil)
+	if mayDryRun(v) {
+		r["dry_run"] = true
+	}
+	if _, based := v.In.Properties["base_content_hash"]; based {
+		r["base_content_hash"] = w.hashes[r["ref"].(string)].String()
+	}
+	return r
+}
+
+// code returns the code of a request's answer, "" for what is done. A batch's is
+// that of its only item.
+func (w *matrixWorld) code(t *testing.T, door, token, name string, r request) artifact.Code {
+	t.Helper()
+	a := w.ask(t, door, token, name, r)
+	var body struct {
+		Error artifact.Code
+		Items []struct{ Error struct{ Error artifact.Code } }
+	}
+	if err := json.Unmarshal([]byte(a.body), &body); err != nil {
+		t.Fatalf("%s: %v", a.body, err)
+	}
+	if name == verb.Batch.Name && len(body.Items) == 1 {
+		return body.Items[0].Error.Error
+	}
+	return body.Error
+}
