@@ -79,7 +79,11 @@ func (a *access) load(ctx context.Context, db txBeginner) error {
 			return err
 		}
 		_, err = pgx.ForEachRow(rows, []any{&hash, &agent, &before}, func() error {
-			fresh.Revoke(revocation(hash, agent, before))
+			of := replicate.OfToken
+			if agent != "" {
+				of = replicate.OfAgent
+			}
+			fresh.Revoke(revocation(artifact.Hash(hash), of, before))
 			return nil
 		})
 		return err
@@ -103,11 +107,11 @@ type txBeginner interface {
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
-func revocation(hash []byte, agent string, before time.Time) verb.Revocation {
-	if agent != "" {
-		return verb.Revocation{Agent: agent, Before: before}
+func revocation(hash artifact.Hash, of string, before time.Time) verb.Revocation {
+	if of == replicate.OfAgent {
+		return verb.Revocation{Agent: hash, Before: before}
 	}
-	return verb.Revocation{Token: artifact.Hash(hash), Before: before}
+	return verb.Revocation{Token: hash, Before: before}
 }
 
 // follow takes in rows of the log.
@@ -157,7 +161,7 @@ func (a *access) take(r *logRow) error {
 		if err := json.Unmarshal(r.Data, &v); err != nil {
 			return err
 		}
-		a.Revoke(revocation(v.Hash[:], v.Agent, v.Before))
+		a.Revoke(revocation(v.Hash, v.Of, v.Before))
 	}
 	return nil
 }

@@ -24,20 +24,21 @@ func (h *Hub) tokensRevoke(ctx context.Context, in verb.TokensRevokeRequest) (ou
 		return out, artifact.Invalid(artifact.Problem{Constraint: "exactly_one", Message: "name a token by token_id and perhaps issuer, or an agent, or neither for the token of this request"})
 	case in.Agent != "":
 		// Tokens carry whole seconds: those of the second that is running end too.
-		o.data = replicate.Revocation{Agent: in.Agent, Before: c.Now.Truncate(time.Second).Add(time.Second), Hash: artifact.HashBytes([]byte("agent\n" + in.Agent))}
+		o.agent = in.Agent
+		o.data = replicate.Revocation{Of: replicate.OfAgent, Before: c.Now.Truncate(time.Second).Add(time.Second), Hash: verb.AgentHash(in.Agent)}
 		if in.Agent != c.Actor.ID {
 			err = c.Need(artifact.Commons, "ending another's tokens", verb.Admin)
 		}
 	case in.TokenID != "":
 		id := verb.TokenID{Issuer: in.Issuer, ID: in.TokenID}
-		o.data = replicate.Revocation{Before: c.Now.Add(longestToken), Hash: id.Hash()}
+		o.data = replicate.Revocation{Of: replicate.OfToken, Before: c.Now.Add(longestToken), Hash: id.Hash()}
 		if id.Hash() != c.TokenID.Hash() {
 			err = c.Need(artifact.Commons, "ending another token", verb.Admin)
 		}
 	case c.TokenID.ID == "":
 		return out, artifact.Invalid(artifact.Problem{Path: "/token_id", Constraint: "required", Message: "this request has no token of its own that could be ended"})
 	default:
-		o.data = replicate.Revocation{Before: c.Expires, Hash: c.TokenID.Hash()}
+		o.data = replicate.Revocation{Of: replicate.OfToken, Before: c.Expires, Hash: c.TokenID.Hash()}
 	}
 	if err != nil {
 		return out, err
@@ -52,6 +53,7 @@ func (h *Hub) tokensRevoke(ctx context.Context, in verb.TokensRevokeRequest) (ou
 // A revokeOp ends tokens.
 type revokeOp struct {
 	data      replicate.Revocation
+	agent     string // "" for a single token
 	requestID string
 }
 
@@ -61,7 +63,7 @@ func (o *revokeOp) decide(s *state) error {
 	const upsert = `
 		INSERT INTO revocation (hash, agent, before, created_at, created_by) VALUES ($1, $2, $3, $4, $5)
 		ON CONFLICT (hash) DO UPDATE SET before = greatest(revocation.before, excluded.before)`
-	s.also(upsert, o.data.Hash[:], o.data.Agent, o.data.Before, s.caller.Now, s.caller.Actor.ID)
+	s.also(upsert, o.data.Hash[:], o.agent, o.data.Before, s.caller.Now, s.caller.Actor.ID)
 	ref := replicate.KindRevocation + ":" + o.data.Hash.String()[len("sha256:"):]
 	s.rows.internal = false
 	return s.rows.put(artifact.Commons, replicate.KindRevocation, ref, 1, noHash, o.data, nil)

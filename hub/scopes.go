@@ -216,6 +216,7 @@ type membershipOp struct {
 	requestID          string
 
 	exists  bool // the scope; loaded
+	known   bool // the agent, to the caller
 	current replicate.Membership
 	prev    artifact.Hash
 	same    bool // decided
@@ -256,6 +257,15 @@ func (o *membershipOp) load(ctx context.Context, db querier, s *state) error {
 	} else if !errors.Is(err, pgx.ErrNoRows) {
 		return err
 	}
+	if o.known = s.caller.Has(verb.Admin, artifact.Commons); !o.known {
+		found, err := agentSource{db, s.caller}.AgentByID(ctx, o.agent)
+		if err != nil {
+			return err
+		}
+		if o.known = found != nil; !o.known {
+			return nil
+		}
+	}
 	if _, known := s.hub.agents.Load(seenIn{o.agent, o.scope}); known || len(o.roles) == 0 || !o.allowed(s.caller) {
 		return nil
 	}
@@ -272,6 +282,9 @@ func (o *membershipOp) decide(s *state) error {
 	}
 	if !o.allowed(s.caller) {
 		return s.caller.Need(o.scope, "granting", verb.Admin)
+	}
+	if !o.known {
+		return artifact.NotFound(agentRef(o.agent)) // else it could be told from one of another lab
 	}
 	if o.same = slices.Equal(o.current.Roles, o.roles); o.same {
 		return nil

@@ -56,14 +56,14 @@ func (s *Store) takeAccess(r *replicate.Row) error {
 		if err := json.Unmarshal(r.Data, &v); err != nil {
 			return err
 		}
-		s.access.Revoke(revocation(v.Hash, v.Agent, v.Before))
+		s.access.Revoke(revocation(v.Hash, v.Of, v.Before))
 	}
 	return nil
 }
 
-func revocation(hash artifact.Hash, agent string, before time.Time) verb.Revocation {
-	if agent != "" {
-		return verb.Revocation{Agent: agent, Before: before}
+func revocation(hash artifact.Hash, of string, before time.Time) verb.Revocation {
+	if of == replicate.OfAgent {
+		return verb.Revocation{Agent: hash, Before: before}
 	}
 	return verb.Revocation{Token: hash, Before: before}
 }
@@ -71,7 +71,7 @@ func revocation(hash artifact.Hash, agent string, before time.Time) verb.Revocat
 const (
 	allMembershipsSQL = `SELECT scope, agent, roles FROM membership`
 	allAgentsSQL      = `SELECT id, may_delegate FROM agent`
-	allRevocationsSQL = `SELECT hash, agent, before FROM revocation`
+	allRevocationsSQL = `SELECT hash, of, before FROM revocation`
 )
 
 // loadAccess reads who may do what from the file.
@@ -110,14 +110,14 @@ func (s *Store) loadAccess(ctx context.Context) error {
 		}),
 		read(allRevocationsSQL, func(rows *sql.Rows) error {
 			var hash []byte
-			var agent string
+			var of string
 			var before int64
-			if err := rows.Scan(&hash, &agent, &before); err != nil {
+			if err := rows.Scan(&hash, &of, &before); err != nil {
 				return err
 			}
 			var h artifact.Hash
 			copy(h[:], hash)
-			fresh.Revoke(revocation(h, agent, fromMillis(before)))
+			fresh.Revoke(revocation(h, of, fromMillis(before)))
 			return nil
 		}),
 	)

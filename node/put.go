@@ -79,7 +79,7 @@ const (
 	deleteAgentSQL   = `DELETE FROM agent WHERE scope = ?1 AND id = ?2`
 	putHandleSQL     = `INSERT OR REPLACE INTO handle (scope, handle, agent) VALUES (?1, ?2, ?3)`
 	deleteHandlesSQL = `DELETE FROM handle WHERE scope = ?1 AND agent = ?2`
-	putRevocationSQL = `INSERT OR REPLACE INTO revocation (hash, agent, before) VALUES (?1, ?2, ?3)`
+	putRevocationSQL = `INSERT OR REPLACE INTO revocation (hash, of, before) VALUES (?1, ?2, ?3)`
 
 	putEventSQL = `INSERT INTO event (seq, type, ref, scope, actor_id, actor_kind, at, payload)
 		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)`
@@ -338,7 +338,7 @@ func (w *writeStatements) revocation(ctx context.Context, r *replicate.Row) erro
 	if err := json.Unmarshal(r.Data, &v); err != nil {
 		return err
 	}
-	_, err := w.putRevocation.ExecContext(ctx, v.Hash[:], v.Agent, v.Before.UnixMilli())
+	_, err := w.putRevocation.ExecContext(ctx, v.Hash[:], v.Of, v.Before.UnixMilli())
 	return err
 }
 

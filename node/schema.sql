@@ -61,7 +61,7 @@ CREATE INDEX handle_by_agent ON handle (scope, agent);
 -- Tokens that count no more.
 CREATE TABLE revocation (
     hash   BLOB PRIMARY KEY,
-    agent  TEXT NOT NULL,           -- '' for a single token
+    of     TEXT NOT NULL,           -- token or agent
     before INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 

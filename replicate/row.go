@@ -291,12 +291,18 @@ type Agent struct {
 }
 
 // A Revocation is the data of a revocation row: of a token, or of all tokens that
-// an agent was given before a time.
+// an agent was given before a time. It names neither, since everyone gets it.
 type Revocation struct {
-	Agent  string        `json:"agent"`  // "" for a single token
 	Before time.Time     `json:"before"` // of a token: when it ends by itself
-	Hash   artifact.Hash `json:"hash"`   // of a token: of its issuer and id
+	Hash   artifact.Hash `json:"hash"`   // of a token's issuer and id, or of an agent
+	Of     string        `json:"of"`     // OfToken or OfAgent
 }
+
+// What a revocation is of.
+const (
+	OfToken = "token"
+	OfAgent = "agent"
+)
 
 // Encode returns the canonical bytes of a row's data and their hash.
 func Encode(data any) ([]byte, artifact.Hash, error) {

@@ -17,15 +17,15 @@ type Directory struct {
 	members map[string]Roles
 	agents  map[string]bool             // may it delegate?
 	revoked map[artifact.Hash]time.Time // token → when it ends by itself
-	before  map[string]time.Time        // agent → its tokens from before then count no more
+	before  map[artifact.Hash]time.Time // agent → its tokens from before then count no more
 	changed chan struct{}               // closed at the next change; nil while nobody waits
 }
 
 // A Revocation ends a token, or all tokens that an agent was given before a time.
 type Revocation struct {
 	Token  artifact.Hash // see [TokenID.Hash]; zero for one of an agent
-	Agent  string
-	Before time.Time // of an agent's: tokens issued before it; of a token: when it ends by itself
+	Agent  artifact.Hash // see [AgentHash]
+	Before time.Time     // of an agent's: tokens issued before it; of a token: when it ends by itself
 }
 
 // Hash returns what a revocation keeps of a token: nobody can tell the token's id
@@ -33,6 +33,9 @@ type Revocation struct {
 func (t TokenID) Hash() artifact.Hash {
 	return artifact.HashBytes([]byte(t.Issuer + "\n" + t.ID))
 }
+
+// AgentHash returns what a revocation keeps of an agent.
+func AgentHash(id string) artifact.Hash { return artifact.HashBytes([]byte("agent\n" + id)) }
 
 // Roles implements [Access].
 func (d *Directory) Roles(agent string) Roles {
@@ -45,8 +48,10 @@ func (d *Directory) Roles(agent string) Roles {
 func (d *Directory) Revoked(t TokenID) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	if before, ok := d.before[t.Subject]; ok && t.Issued.Before(before) {
-		return true
+	if len(d.before) > 0 {
+		if before, ok := d.before[AgentHash(t.Subject)]; ok && t.Issued.Before(before) {
+			return true
+		}
 	}
 	if len(d.revoked) == 0 {
 		return false
@@ -131,7 +136,7 @@ func (d *Directory) Revoke(r Revocation) {
 	d.change(func() bool {
 		if r.Token.IsZero() {
 			if d.before == nil {
-				d.before = make(map[string]time.Time)
+				d.before = make(map[artifact.Hash]time.Time)
 			}
 			if r.Before.After(d.before[r.Agent]) {
 				d.before[r.Agent] = r.Before

@@ -32,7 +32,7 @@ var (
 		Name:    "scopes/grant",
 		Summary: "Give an agent roles in a scope, in place of those it has.",
 		Effect:  Write,
-		Needs:   Needs{AnyOf: []Permission{Admin}, Note: "in the scope or in commons"},
+		Needs:   Needs{AnyOf: []Permission{Admin}, Note: "in the scope, to agents that you may know of, or in commons, to any"},
 	}
 	ScopesRevoke = Verb[ScopesRevokeRequest, MembershipResult]{
 		Name:    "scopes/revoke",
