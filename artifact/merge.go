@@ -78,7 +78,7 @@ func Merge(base, ours, theirs Version, textFields []string) (Merged, error) {
 	}
 	m.out.Grow(max(len(o.raw), len(t.raw)) + 1024)
 	m.value(b.root(), o.root(), t.root())
-	if m.out.Len() > max(MaxContentBytes, len(o.raw), len(t.raw)) {
+	if m.size == 0 && m.out.Len() > max(MaxContentBytes, len(o.raw), len(t.raw)) {
 		m.conflict() // each side fits, both together do not
 	}
 	if m.size > maxConflictBytes {

@@ -157,7 +157,7 @@ func (d *lineDiff) diff(b0, b1, x0, x1, depth int) {
 		}
 	}
 	n := b1 - b0 + x1 - x0
-	if n > 1<<15 || n*n > d.budget {
+	if n*n > d.budget {
 		d.add(b0, b1, x0, x1)
 		return
 	}
@@ -236,7 +236,7 @@ func (d *lineDiff) compare(b0, b1, x0, x1 int) {
 		runes := make([]rune, len(ids))
 		for i, id := range ids {
 			if chars[id] == 0 {
-				chars[id] = rune(len(chars) + 1) // below the surrogates, as the ranges are short
+				chars[id] = rune(len(chars) + 1) //nolint:gosec // below the surrogates, as the ranges are short
 			}
 			runes[i] = chars[id]
 		}

@@ -3,7 +3,7 @@
 //
 // write.go measures commits, feed.go the way from a commit to a subscriber's
 // frame, apply.go the replica, read.go a point read over GraphQL, token.go the
-// check of a caller's token.
+// check of a caller's token, merge.go three-way merges.
 package main
 
 import (
@@ -28,7 +28,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	only := flag.String("only", "", "comma-separated benchmarks: write, feed, apply, read, token; empty for all")
+	only := flag.String("only", "", "comma-separated benchmarks: write, feed, apply, read, token, merge; empty for all")
 	slice := flag.Duration("slice", 2*time.Second, "length of one measured slice")
 	rounds := flag.Int("rounds", 3, "slices of each, interleaved with the floor's")
 	flag.Parse()
@@ -76,7 +76,7 @@ func run(ctx context.Context, out io.Writer, only string, slice time.Duration, r
 	for _, m := range []struct {
 		name string
 		run  func(context.Context) error
-	}{{"write", b.write}, {"feed", b.feed}, {"apply", b.apply}, {"read", b.read}, {"token", b.token}} {
+	}{{"write", b.write}, {"feed", b.feed}, {"apply", b.apply}, {"read", b.read}, {"token", b.token}, {"merge", b.merge}} {
 		if only != "" && !slices.Contains(strings.Split(only, ","), m.name) {
 			continue
 		}
