@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -89,7 +90,7 @@ type ConflictVersion struct {
 func (e *Error) Error() string {
 	var s strings.Builder
 	s.WriteString(string(e.Code))
-	if e.Reason != "" {
+	if e.Reason != "" && e.Reason != string(e.Code) {
 		s.WriteString(" (" + e.Reason + ")")
 	}
 	if e.Message != "" {
@@ -130,7 +131,11 @@ func (e *Error) MarshalJSON() ([]byte, error) {
 	if e.RetryAfterMS > 0 {
 		b.RetryAfter = &e.RetryAfterMS
 	}
-	return json.Marshal(b)
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false) // <id> is to be read
+	err := enc.Encode(b)
+	return out.Bytes(), err
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -162,7 +167,7 @@ func Invalid(problems ...Problem) *Error {
 // NotFound returns the error for what does not exist or may not be seen. The
 // two are told apart by nothing.
 func NotFound(ref string) *Error {
-	return &Error{Code: CodeNotFound, Message: "no such artifact", Details: map[string]any{"ref": ref}}
+	return &Error{Code: CodeNotFound, Message: "there is nothing of this name that you may see", Details: map[string]any{"ref": ref}}
 }
 
 // Denied returns a permission_denied error that says what is needed.

@@ -225,7 +225,7 @@ func CheckTitle(title, at string) *Problem {
 	p := Problem{Path: at, Constraint: "title", Value: Received(title)}
 	switch n := utf8.RuneCountInString(title); {
 	case strings.TrimSpace(title) == "":
-		p.Constraint, p.Message = "required", "a title is not empty"
+		p.Constraint, p.Message = "required", "a title must not be empty"
 	case n > MaxTitleLength:
 		p.Constraint, p.Message = "max_length", fmt.Sprintf("a title is at most %d characters, not %d", MaxTitleLength, n)
 	case !utf8.ValidString(title) || strings.ContainsAny(title, "\n\r\v\f\u0085\u2028\u2029\x00"):

@@ -291,6 +291,7 @@ func TestParticipants(t *testing.T) {
 	if list, err := verb.List.Call(eve, f.verbs, verb.ListRequest{Type: "message"}); err != nil || len(list.Artifacts) != 1 {
 		t.Errorf("a broadcast reaches %d, %v", len(list.Artifacts), err)
 	}
+	f.checkDigest(t)
 	t.Run("are in no feed", func(t *testing.T) {
 		s, _ := follow(t, f.serve(t), f.token(t, "ada", verb.Contributor), "cursor=0", plain)
 		s.until(f.head(t))
@@ -489,6 +490,15 @@ func TestRedact(t *testing.T) {
 	}
 	f.checkDigest(t)
 	live.until(f.head(t))
+	told := 0
+	for _, raw := range live.rows[int(before):] {
+		if strings.Contains(raw, "names a patient") && strings.Contains(raw, `"content":{}`) {
+			told++
+		}
+	}
+	if told != 2 {
+		t.Errorf("%d versions are told of as redacted, want 2", told)
+	}
 	for _, raw := range live.rows[int(before):] {
 		if strings.Contains(raw, "secret") {
 			t.Errorf("after the redaction the feed has %s", raw)

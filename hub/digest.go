@@ -11,15 +11,21 @@ import (
 )
 
 // digestQuery sums up rows by scope, kind and type in one snapshot. Events are
-// hashed by the recipe of [replicate.Row.EventHash]. The arms that are rolled
-// back afterwards are exactly those that [replicate.Sums.Apply] counts.
+// hashed by the recipe of [replicate.Row.EventHash]. What is for its participants
+// alone is in no feed, and so in no digest. The arms that are rolled back
+// afterwards are exactly those that [replicate.Sums.Apply] counts.
 const digestQuery = `
+	WITH hidden AS MATERIALIZED (SELECT type, id FROM artifact WHERE audience = 'participants')
 	SELECT scope, kind, type, count(*), bit_xor(('x' || encode(h, 'hex'))::bit(256))::text
 	FROM (
-		SELECT scope, 'artifact' AS kind, type, row_hash AS h FROM artifact
-		UNION ALL SELECT scope, 'revision', type, row_hash FROM artifact_revision
-		UNION ALL SELECT scope, 'link', 'kg_edge', row_hash FROM link
-		UNION ALL SELECT scope, 'signal', 'signal', row_hash FROM signal
+		SELECT scope, 'artifact' AS kind, type, row_hash AS h FROM artifact WHERE audience = 'scope'
+		UNION ALL SELECT r.scope, 'revision', r.type, r.row_hash FROM artifact_revision r
+			WHERE NOT EXISTS (SELECT FROM hidden n WHERE n.type = r.type AND n.id = r.id)
+		UNION ALL SELECT l.scope, 'link', 'kg_edge', l.row_hash FROM link l
+			WHERE NOT EXISTS (SELECT FROM hidden n WHERE n.type = l.from_type AND n.id = l.from_id)
+				AND NOT EXISTS (SELECT FROM hidden n WHERE n.type = l.to_type AND n.id = l.to_id)
+		UNION ALL SELECT s.scope, 'signal', 'signal', s.row_hash FROM signal s
+			WHERE NOT EXISTS (SELECT FROM hidden n WHERE n.type = s.type AND n.id = s.artifact)
 		UNION ALL SELECT scope, 'event', type, sha256(convert_to(concat_ws(E'\n',
 			seq::text, type, ref, actor_id, (extract(epoch FROM at) * 1000)::bigint::text, payload), 'UTF8'))
 		FROM event WHERE class = 'public'

@@ -143,7 +143,7 @@ func (f *feedReader) page(entries []entry) replicate.Page {
 	n := 0
 	for ; n < len(entries); n++ {
 		e := &entries[n]
-		if e.public && slices.Contains(f.scopes, e.scope) {
+		if e.public && slices.Contains(f.scopes, e.thing.scope) {
 			if len(p.Rows) > 0 && (len(p.Rows) == replicate.MaxPageRows || size+len(e.wire) > replicate.MaxPageBytes) {
 				break
 			}

@@ -156,14 +156,28 @@ func (p *pump) drain(ctx context.Context, at *chainCursor) error {
 type entry struct {
 	seq, commit artifact.Seq
 	public      bool
-	scope, ref  string
-	ends        bool          // what was said of ref in scope before is no longer to be told
+	thing       thing
+	ends        bool          // what was said of the thing before is no longer to be told
 	chain       artifact.Hash // after it
 	wire        []byte        // nil for internal rows
 }
 
+// A thing is what a row is of, in its scope.
+type thing struct {
+	scope, kind, ref string
+	revision         int // of a revision; else 0
+}
+
+func thingOf(r *logRow) thing {
+	t := thing{scope: r.Scope, kind: r.Kind, ref: r.Ref}
+	if r.Kind == replicate.KindRevision {
+		t.revision = r.Revision
+	}
+	return t
+}
+
 func newEntry(r *logRow, chain artifact.Hash) entry {
-	e := entry{seq: r.Seq, commit: r.Commit, public: r.class == replicate.Public, scope: r.Scope, ref: r.Ref, chain: chain}
+	e := entry{seq: r.Seq, commit: r.Commit, public: r.class == replicate.Public, thing: thingOf(r), chain: chain}
 	e.ends = r.Op == replicate.Delete || r.Kind == replicate.KindRevision && !r.PrevHash.IsZero()
 	if e.public {
 		e.wire = r.AppendJSON(nil)
@@ -230,16 +244,19 @@ func (r *ring) add(entries []entry) {
 // was moved away or redacted. Readers keep the slices that they have. The caller
 // holds mu.
 func (r *ring) withhold(latest []entry) {
-	type thing struct{ scope, ref string }
 	ended := make(map[thing]artifact.Seq)
 	for _, e := range latest {
-		if e.ends {
-			ended[thing{e.scope, e.ref}] = e.seq
+		if !e.ends {
+			continue
+		}
+		ended[e.thing] = e.seq
+		if e.thing.kind == replicate.KindRevision { // the head has the version's title
+			ended[thing{scope: e.thing.scope, kind: replicate.KindArtifact, ref: e.thing.ref}] = e.seq
 		}
 	}
 	kept := make([]entry, len(r.entries))
 	for i, e := range r.entries {
-		if until, ok := ended[thing{e.scope, e.ref}]; ok && e.seq < until && e.wire != nil {
+		if until, ok := ended[e.thing]; ok && e.seq < until && e.wire != nil {
 			before := len(e.wire)
 			e.wire = withheld(e.wire)
 			if i < len(kept)-len(latest) { // its bytes are counted already

@@ -15,11 +15,12 @@ import (
 
 // visible is what every read of artifacts asks of them, with the caller's scopes
 // as $1 and the caller's id as $2. A version is visible with its artifact if its
-// own scope is, which a move may have left behind.
+// own scope is, which a move may have left behind. Those without a token are in no
+// audience.
 const (
 	visible = `
 		a.scope = ANY ($1) AND (a.audience = 'scope' OR EXISTS (
-			SELECT FROM participant p WHERE p.type = a.type AND p.id = a.id AND p.agent IN ($2, '*')))`
+			SELECT FROM participant p WHERE p.type = a.type AND p.id = a.id AND p.agent IN ($2, '*') AND $2 <> 'anonymous'))`
 	visibleVersion = visible + ` AND r.scope = ANY ($1)`
 )
 

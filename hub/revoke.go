@@ -20,7 +20,7 @@ func (h *Hub) tokensRevoke(ctx context.Context, in verb.TokensRevokeRequest) (ou
 	}
 	o := &revokeOp{requestID: c.RequestID}
 	switch {
-	case in.TokenID != "" && in.Agent != "" || in.Issuer != "" && in.TokenID == "":
+	case in.Session && (in.TokenID != "" || in.Agent != ""), in.TokenID != "" && in.Agent != "" || in.Issuer != "" && in.TokenID == "":
 		return out, artifact.Invalid(artifact.Problem{Constraint: "exactly_one", Message: "name a token by token_id and perhaps issuer, or an agent, or neither for the token of this request"})
 	case in.Agent != "":
 		// Tokens carry whole seconds: those of the second that is running end too.
@@ -35,7 +35,9 @@ func (h *Hub) tokensRevoke(ctx context.Context, in verb.TokensRevokeRequest) (ou
 		if id.Hash() != c.TokenID.Hash() {
 			err = c.Need(artifact.Commons, "ending another token", verb.Admin)
 		}
-	case c.TokenID.ID == "":
+	case in.Session && c.TokenID.Session != "":
+		o.data = replicate.Revocation{Of: replicate.OfToken, Before: c.Now.Add(longestToken), Hash: c.TokenID.SessionHash()}
+	case c.TokenID.ID == "" || in.Session:
 		return out, artifact.Invalid(artifact.Problem{Path: "/token_id", Constraint: "required", Message: "this request has no token of its own that could be ended"})
 	default:
 		o.data = replicate.Revocation{Of: replicate.OfToken, Before: c.Expires, Hash: c.TokenID.Hash()}

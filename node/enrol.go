@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/scidex-ai/substrate/artifact"
@@ -34,6 +35,9 @@ type Identity struct {
 	Lab    string   `json:"lab"`
 	Scopes []string `json:"scopes"`
 	Seed   []byte   `json:"seed"` // of the Ed25519 key
+	// Code is the hash of the code that it joined by, so that joining again with
+	// another is told.
+	Code artifact.Hash `json:"code_hash"`
 }
 
 // Key returns the key that the node signs its credentials with.
@@ -92,10 +96,11 @@ func Join(ctx context.Context, dir, hubURL, code string, client *http.Client) (*
 		}
 	case err != nil:
 		return nil, err
-	case i.NodeID != "" && i.HubURL == hubURL:
+	case i.NodeID != "" && i.HubURL == hubURL && i.Code == artifact.HashBytes([]byte(code)):
 		return i, nil
 	case i.NodeID != "":
-		return nil, fmt.Errorf("%s is enrolled at %s already: give another --data", dir, i.HubURL)
+		return nil, fmt.Errorf("%s is enrolled already, at %s as %s for %s; the code was not used: to enrol anew, stop the node, move %s away and join again",
+			dir, i.HubURL, i.NodeID, strings.Join(i.Scopes, ", "), filepath.Join(dir, IdentityFile))
 	}
 	i.HubURL = hubURL
 	public, ok := i.Key().Private.Public().(ed25519.PublicKey)
@@ -106,7 +111,7 @@ func Join(ctx context.Context, dir, hubURL, code string, client *http.Client) (*
 	if err != nil {
 		return nil, err
 	}
-	i.HubID, i.NodeID, i.Lab, i.Scopes = e.HubID, e.NodeID, e.Lab, e.Scopes
+	i.HubID, i.NodeID, i.Lab, i.Scopes, i.Code = e.HubID, e.NodeID, e.Lab, e.Scopes, artifact.HashBytes([]byte(code))
 	return i, i.write(dir)
 }
 
@@ -127,7 +132,7 @@ func enrol(ctx context.Context, hubURL string, in verb.EnrolRequest, client *htt
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return e, fmt.Errorf("ask the hub: %w", err)
+		return e, fmt.Errorf("%s does not answer: is the hub running, and the URL right? (%w)", hubURL, err)
 	}
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))

@@ -199,6 +199,7 @@ func TestTwoLabs(t *testing.T) {
 		return err
 	}
 	mine := must(t, verb.Create, l.at(t, l.a, "ada"), statement("lab-a", "h1", "alpha-secret of lab A"))
+	again := must(t, verb.Update, l.at(t, l.a, "ada"), verb.UpdateRequest{Ref: mine.Ref.Current().String(), BaseContentHash: mine.ContentHash, Title: "alpha-secret again"})
 	theirs := must(t, verb.Create, l.as(t, "bob"), statement("lab-b", "h1", "beta-secret of lab B"))
 	public := must(t, verb.Create, l.as(t, "ada"), statement("", "pub", "gamma-open to all"))
 	must(t, verb.Signal, l.as(t, "ada"), verb.SignalRequest{Ref: public.Ref.String(), Kind: "vote", Value: "1", Reason: "gamma-reason"})
@@ -274,14 +275,22 @@ func TestTwoLabs(t *testing.T) {
 		l.verify(t, l.a, l.b)
 	})
 	t.Run("a redaction leaves no bytes anywhere", func(t *testing.T) {
-		must(t, verb.Redact, l.as(t, "root"), verb.RedactRequest{Ref: mine.Ref.Current().String(), Reason: "names a patient", Revisions: 1})
+		must(t, verb.Redact, l.as(t, "root"), verb.RedactRequest{Ref: mine.Ref.Current().String(), Reason: "names a patient", Revisions: 2})
 		l.caughtUp(t)
 		eventually(t, 10*time.Second, "the bytes are gone", func() bool { return !l.a.holds(t, "alpha-secret") })
-		got := must(t, verb.Get, l.at(t, l.a, "ada"), verb.GetRequest{Ref: mine.Ref})
-		if !strings.Contains(string(got.Artifact.Redaction), "names a patient") || string(got.Artifact.Content) != "{}" {
-			t.Errorf("the version is now %s, %s", got.Artifact.Content, got.Artifact.Redaction)
+		fresh := l.enrol(t, "lab-a") // it copies from the start
+		if err := fresh.WaitApplied(t.Context(), l.a.Store().Applied()); err != nil {
+			t.Fatal(err)
 		}
-		l.verify(t, l.a)
+		for _, at := range []*lab{l.a, fresh} {
+			for _, ref := range []artifact.Ref{mine.Ref, again.Ref} {
+				got := must(t, verb.Get, l.at(t, at, "ada"), verb.GetRequest{Ref: ref})
+				if !strings.Contains(string(got.Artifact.Redaction), "names a patient") || string(got.Artifact.Content) != "{}" {
+					t.Errorf("%s is now %s, %s", ref, got.Artifact.Content, got.Artifact.Redaction)
+				}
+			}
+		}
+		l.verify(t, l.a, fresh)
 	})
 	t.Run("hub and node tell the same of scopes", func(t *testing.T) {
 		for _, agent := range []string{"ada", "vic"} {
@@ -304,6 +313,7 @@ func TestTwoLabs(t *testing.T) {
 		if err := read(l.at(t, l.a, "root"), message.Ref); why(err) != "not_found" {
 			t.Errorf("an admin: %v", err)
 		}
+		l.verify(t, l.a, l.b)
 		if l.a.holds(t, "epsilon-secret") || l.b.holds(t, "epsilon-secret") {
 			t.Error("a replica holds a message")
 		}
@@ -451,6 +461,12 @@ func TestJoin(t *testing.T) {
 		}
 		if again, err := node.Join(t.Context(), other, l.hubURL, invite.Code, nil); err != nil || again.NodeID != first.NodeID {
 			t.Errorf("Join after a lost answer = %+v, %v", again, err)
+		}
+	})
+	t.Run("with another code is refused", func(t *testing.T) {
+		code := must(t, verb.NodesInvite, l.as(t, "root"), verb.NodesInviteRequest{Lab: "B"}).Code
+		if _, err := node.Join(t.Context(), dir, l.hubURL, code, nil); err == nil || !strings.Contains(err.Error(), "the code was not used") {
+			t.Errorf("Join = %v", err)
 		}
 	})
 	t.Run("takes a code once", func(t *testing.T) {

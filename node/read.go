@@ -73,13 +73,13 @@ func (r *readStatements) prepare(ctx context.Context, pool *sql.DB) error {
 // holds, artifacts that are for their participants alone, the hub is asked for.
 func (s *Store) Verbs(r *verb.Registry, hub verb.Invoker) {
 	verb.Bind(r, verb.Get, func(ctx context.Context, in verb.GetRequest) (verb.GetResponse, error) {
-		if s.elsewhere(in.Ref.Type) {
+		if s.elsewhere(ctx, in.Ref.Type) {
 			return verb.Get.Call(ctx, hub, in)
 		}
 		return s.get(ctx, in)
 	})
 	verb.Bind(r, verb.List, func(ctx context.Context, in verb.ListRequest) (verb.ListResponse, error) {
-		if s.elsewhere(in.Type) {
+		if s.elsewhere(ctx, in.Type) {
 			return verb.List.Call(ctx, hub, in)
 		}
 		return s.list(ctx, in)
@@ -114,8 +114,12 @@ func (s *Store) loadElsewhere(ctx context.Context) error {
 	return rows.Err()
 }
 
-// elsewhere reports whether the hub alone holds artifacts of a type.
-func (s *Store) elsewhere(typ string) bool { return (*s.hubOnly.Load())[typ] }
+// elsewhere reports whether the hub is to be asked for artifacts of a type, which
+// it alone holds. It has none for those without a token.
+func (s *Store) elsewhere(ctx context.Context, typ string) bool {
+	c, err := verb.CallerFrom(ctx)
+	return err == nil && !c.Anonymous && (*s.hubOnly.Load())[typ]
+}
 
 func (s *Store) get(ctx context.Context, in verb.GetRequest) (out verb.GetResponse, err error) {
 	query, args := &s.read.get, []any{in.Ref.Type, in.Ref.ID, in.IncludeContent == nil || *in.IncludeContent}

@@ -22,7 +22,7 @@ func (n *Node) session(l *verb.Limiter) http.Handler {
 // revoke ends a token at the hub and waits a moment for the replica to hear of it,
 // so that a browser that has signed out is out here too.
 func (n *Node) revoke(ctx context.Context, c *verb.Caller) error {
-	out, err := verb.TokensRevoke.Call(verb.WithCaller(ctx, c), n.hub, verb.TokensRevokeRequest{})
+	out, err := verb.TokensRevoke.Call(verb.WithCaller(ctx, c), n.hub, verb.TokensRevokeRequest{Session: c.TokenID.Session != ""})
 	if err != nil {
 		return err
 	}

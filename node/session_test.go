@@ -173,14 +173,16 @@ func TestBrowserSession(t *testing.T) {
 			t.Errorf("logout: %d %s", resp.StatusCode, body)
 		}
 		for name, at := range map[string]string{"hub": n.hubURL, "node": n.url} {
-			head := http.Header{"Authorization": {"Bearer " + fresh}}
-			if resp, body := newBrowser(t, at).send(t, http.MethodPost, verb.PathPrefix+"list", `{}`, head); resp.StatusCode != http.StatusUnauthorized {
-				t.Errorf("the token at the %s after logout: %d %s", name, resp.StatusCode, body)
+			for which, ended := range map[string]string{"the token": fresh, "the token before the refresh": token} {
+				head := http.Header{"Authorization": {"Bearer " + ended}}
+				if resp, body := newBrowser(t, at).send(t, http.MethodPost, verb.PathPrefix+"list", `{}`, head); resp.StatusCode != http.StatusUnauthorized {
+					t.Errorf("%s at the %s after logout: %d %s", which, name, resp.StatusCode, body)
+				}
 			}
 		}
 	})
 	t.Run("without the hub", func(t *testing.T) {
-		b.signIn(t, token)
+		b.signIn(t, n.tokens[verb.Viewer])
 		n.stopHub()
 		if resp, body := b.send(t, http.MethodDelete, verb.SessionPath, "", nil); resp.StatusCode != http.StatusServiceUnavailable || b.cookie(t) != "" {
 			t.Errorf("logout: %d %s, cookie %q", resp.StatusCode, body, b.cookie(t))

@@ -83,6 +83,8 @@ func hint(err error) string {
 	switch {
 	case !ok:
 		return "none: it connects again by itself"
+	case strings.Contains(e.Message, "credential"):
+		return "was the node revoked? ask the hub's operator; a new code enrols it anew: scidex node join"
 	case e.Reason == artifact.ReasonUnauthenticated || e.Code == artifact.CodePermissionDenied:
 		return "the hub refuses the node's token: give another as SCIDEX_TOKEN; scidex token makes one"
 	case e.Reason == "unknown_path":

@@ -48,6 +48,7 @@ type TokenID struct {
 	Issuer  string // "" for the network's own hub
 	ID      string // the claim jti
 	Subject string
+	Session string
 	Issued  time.Time
 }
 
@@ -144,7 +145,7 @@ func (c *Caller) needSomewhere(action string, anyOf []Permission) error {
 }
 
 func lacks(action string, anyOf []Permission) error {
-	e := artifact.Denied(fmt.Sprintf("%s takes the permission %s", action, strings.Join(anyOf, " or ")))
+	e := artifact.Denied(fmt.Sprintf("%s needs the permission %s", action, strings.Join(anyOf, " or ")))
 	e.Details = map[string]any{"needs": strings.Join(anyOf, " or ")}
 	return e
 }

@@ -44,7 +44,9 @@ func (c *Client) Invoke(ctx context.Context, name string, in, out any) error {
 		token = caller.Token
 		req.Header.Set("X-Request-Id", caller.RequestID)
 	}
-	req.Header.Set("Authorization", "Bearer "+token)
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
 	if c.Credential != nil {
 		credential, err := c.Credential()
 		if err != nil {

@@ -34,6 +34,15 @@ func (t TokenID) Hash() artifact.Hash {
 	return artifact.HashBytes([]byte(t.Issuer + "\n" + t.ID))
 }
 
+// SessionHash returns what a revocation keeps of all tokens of a session; zero for
+// none.
+func (t TokenID) SessionHash() artifact.Hash {
+	if t.Session == "" {
+		return artifact.Hash{}
+	}
+	return artifact.HashBytes([]byte("session\n" + t.Issuer + "\n" + t.Session))
+}
+
 // AgentHash returns what a revocation keeps of an agent.
 func AgentHash(id string) artifact.Hash { return artifact.HashBytes([]byte("agent\n" + id)) }
 
@@ -57,7 +66,8 @@ func (d *Directory) Revoked(t TokenID) bool {
 		return false
 	}
 	_, gone := d.revoked[t.Hash()]
-	return gone
+	_, over := d.revoked[t.SessionHash()]
+	return gone || over
 }
 
 // MayDelegate implements [Access].

@@ -87,7 +87,7 @@ func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
 func needJSON(req *http.Request) error {
 	if mt, _, err := mime.ParseMediaType(req.Header.Get("Content-Type")); err != nil || mt != "application/json" {
 		return &artifact.Error{
-			Code: artifact.CodeValidationFailed, Reason: "unsupported_media_type", Message: "the body is application/json",
+			Code: artifact.CodeValidationFailed, Reason: "unsupported_media_type", Message: "send the body with Content-Type: application/json",
 		}
 	}
 	return nil

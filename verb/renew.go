@@ -17,7 +17,7 @@ const MaxSession = 30 * 24 * time.Hour
 // RevokeBy returns a Session's Revoke that calls the verb tokens/revoke.
 func RevokeBy(inv Invoker) func(context.Context, *Caller) error {
 	return func(ctx context.Context, c *Caller) error {
-		_, err := TokensRevoke.Call(WithCaller(ctx, c), inv, TokensRevokeRequest{})
+		_, err := TokensRevoke.Call(WithCaller(ctx, c), inv, TokensRevokeRequest{Session: c.TokenID.Session != ""})
 		return err
 	}
 }

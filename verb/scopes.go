@@ -119,6 +119,7 @@ type TokensRevokeRequest struct {
 	TokenID string `json:"token_id,omitempty" jsonschema:"jti of a token"`
 	Issuer  string `json:"issuer,omitempty" jsonschema:"iss of that token; absent for the hub's own"`
 	Agent   string `json:"agent,omitempty" jsonschema:"id of an agent, all of whose tokens up to now are to end"`
+	Session bool   `json:"session,omitempty" jsonschema:"true ends all tokens of the session that the request's token belongs to"`
 	WriteOptions
 }
 

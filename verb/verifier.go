@@ -178,7 +178,7 @@ func (v *Verifier) check(ctx context.Context, token string) (*verified, error) {
 	known.caller = Caller{
 		Actor:       artifact.Actor{ID: c.Subject, Kind: c.ActorKind},
 		Permissions: c.Permissions, Access: v.Access,
-		TokenID:   TokenID{Issuer: issuer.Name, ID: c.ID, Subject: c.Subject, Issued: c.IssuedAt.Time},
+		TokenID:   TokenID{Issuer: issuer.Name, ID: c.ID, Subject: c.Subject, Session: c.SessionID, Issued: c.IssuedAt.Time},
 		SessionID: c.SessionID, ParentSessionID: c.ParentSessionID,
 		Delegation: c.DelegationChain, TaskID: c.TaskID, Scopes: c.Scopes,
 		Expires: c.ExpiresAt.Time,

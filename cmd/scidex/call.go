@@ -20,6 +20,7 @@ import (
 type remoteFlags struct {
 	url   string
 	token string
+	open  bool // a token may be left out: some servers let anyone read
 }
 
 func (r *remoteFlags) add(cmd *cobra.Command) {
@@ -32,7 +33,7 @@ func (r *remoteFlags) client() (*verb.Client, error) {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, &exitError{2, fmt.Errorf("--hub %q: give a URL such as http://%s", r.url, defaultHubAddr)}
 	}
-	if r.token == "" {
+	if r.token == "" && !r.open {
 		return nil, &exitError{2, errors.New("no token: give --token or set SCIDEX_TOKEN; scidex token makes one")}
 	}
 	return &verb.Client{URL: strings.TrimSuffix(r.url, "/"), Token: r.token, HTTP: &http.Client{Timeout: time.Minute}}, nil
@@ -46,13 +47,13 @@ func newCallCmd() *cobra.Command {
 		Long: `Sends a request as JSON (- reads it from standard input) and prints the answer
 as JSON. An error is printed the same way, and the exit code is 1.
 
-Verbs: get list schema create update link signal batch. docs/VERBS.md has their
-fields.`,
+docs/VERBS.md has all verbs with their fields, and the server's /openapi.json.`,
 		Example: `  scidex call get '{"ref":"gene:APOE"}'
   scidex call list '{"type":"hypothesis","limit":5}'
   scidex call create - < hypothesis.json`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			r.open = true
 			client, err := r.client()
 			if err != nil {
 				return err
@@ -76,7 +77,10 @@ fields.`,
 				if werr := writeJSON(cmd.OutOrStdout(), artifact.AsError(err)); werr != nil {
 					return werr
 				}
-				if artifact.AsError(err).Reason == "hub_unreachable" {
+				if r.token == "" && artifact.AsError(err).Reason == artifact.ReasonUnauthenticated {
+					return &exitError{1, errors.New("no token: give --token or set SCIDEX_TOKEN; scidex token makes one")}
+				}
+				if e := artifact.AsError(err); e.Reason == "hub_unreachable" && e.RequestID == "" { // it did not answer itself
 					return &exitError{1, fmt.Errorf("%s does not answer: is it running? another is given with --hub", r.url)}
 				}
 				return &exitError{code: 1}

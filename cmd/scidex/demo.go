@@ -302,8 +302,8 @@ const envFile = "demo.env"
 // writeEnv writes the tokens where a shell can take them from, for the owner
 // alone.
 func writeEnv(path string, r *ready) error {
-	text := fmt.Sprintf("export VIEWER=%s\nexport CONTRIBUTOR=%s\nexport REVIEWER=%s\nexport ADMIN=%s\nexport SCIDEX_HUB=%s\n",
-		r.Tokens["viewer"], r.Tokens["contributor"], r.Tokens["reviewer"], r.Tokens["admin"], r.Hub)
+	text := fmt.Sprintf("export VIEWER=%s\nexport CONTRIBUTOR=%s\nexport REVIEWER=%s\nexport ADMIN=%s\nexport SCIDEX_HUB=%s\nexport SCIDEX_NODE=%s\n",
+		r.Tokens["viewer"], r.Tokens["contributor"], r.Tokens["reviewer"], r.Tokens["admin"], r.Hub, r.Node)
 	return errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chmod(path, 0o600))
 }
 
@@ -342,12 +342,18 @@ curl -s %s/api/scidex/create \
   -d '{"type":"hypothesis","title":"My first hypothesis",
        "content":{"statement":"Something worth testing"}}'
 
-4. Write for the lab alone, which the contributor is a member of and the viewer is not:
-add "scope":"lab-1" to the line above, and read it with either token.
+4. Write for the lab alone, and read it at the node. All but the viewer are members; with
+$VIEWER it is not there. Its events are not below, which shows commons:
+
+curl -s %s/api/scidex/create \
+  -H "Authorization: Bearer $CONTRIBUTOR" -H 'Content-Type: application/json' \
+  -d '{"type":"hypothesis","scope":"lab-1","id":"ours","title":"Ours","content":{"statement":"Not yet public"}}'
+curl -s %s/api/scidex/get \
+  -H "Authorization: Bearer $CONTRIBUTOR" -H 'Content-Type: application/json' -d '{"ref":"hypothesis:lab-1/ours"}'
 
 The log is at seq %d. Events, as the node's subscribers get them (Ctrl-C stops):
 
-`, r.Hub, r.Node, r.GraphQL, r.WS, dir, filepath.Join(dir, envFile), strings.TrimSpace(r.GraphQL), r.WS, r.Hub, head)
+`, r.Hub, r.Node, r.GraphQL, r.WS, dir, filepath.Join(dir, envFile), strings.TrimSpace(r.GraphQL), r.WS, r.Hub, r.Hub, r.Node, head)
 }
 
 // showEvents prints the latest events and then each new one.

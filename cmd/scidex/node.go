@@ -47,20 +47,26 @@ func (n *nodeFlags) addAll(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&n.data, "data", defaultDataDir("node"), "directory of the replica")
 }
 
-// config checks the flags and returns what a node needs of them.
-func (n *nodeFlags) config() (node.Config, error) {
+// config checks the flags and returns what a node needs of them. An enrolled node
+// is what it is enrolled as, whatever token the environment holds for other
+// commands.
+func (n *nodeFlags) config(cmd *cobra.Command) (node.Config, error) {
 	log, err := n.logger()
 	if err != nil {
 		return node.Config{}, err
 	}
 	c := node.Config{Dir: n.data, Log: log, Version: version()}
-	if n.token == "" {
+	if !cmd.Flags().Changed("token") {
 		if c.Identity, err = node.ReadIdentity(n.data); err == nil {
-			c.HubURL = c.Identity.HubURL
+			if c.HubURL = c.Identity.HubURL; cmd.Flags().Changed("hub") {
+				c.HubURL = strings.TrimSuffix(n.url, "/") // it moved
+			}
 			return c, nil
 		} else if !errors.Is(err, node.ErrNotEnrolled) {
 			return c, err
 		}
+	}
+	if n.token == "" {
 		return c, &exitError{2, fmt.Errorf("no node is enrolled in %s: scidex node join enrols it; or follow as an agent with --token", n.data)}
 	}
 	client, err := n.client()
@@ -83,7 +89,7 @@ func newNodeRunCmd() *cobra.Command {
 		Example: `  scidex node run --hub http://127.0.0.1:7171 --token "$TOKEN" --data ./data/lab-1
   SCIDEX_HUB=http://hub.lab:7171 SCIDEX_TOKEN=… scidex node run --addr 127.0.0.1:7172`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := n.config()
+			c, err := n.config(cmd)
 			if err != nil {
 				return err
 			}
@@ -148,7 +154,7 @@ and type, with the hub's at the same position of the log. The exit code is 1
 when they differ. The node may be running meanwhile.`,
 		Example: `  scidex node verify --hub http://127.0.0.1:7171 --token "$TOKEN" --data ./data/lab-1`,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			c, err := n.config()
+			c, err := n.config(cmd)
 			if err != nil {
 				return err
 			}
