@@ -26,7 +26,6 @@ func Diff(base, current Version) ([]byte, error) {
 	d.out.WriteByte('[')
 	if !d.value(b.root(), c.root()) {
 		d.out.Truncate(1)
-		d.limit = 0
 		d.op("replace", c.raw)
 	}
 	if base.State != current.State {

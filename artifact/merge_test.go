@@ -64,6 +64,8 @@ func TestMerge(t *testing.T) {
 		{"appends to a text", `{"text":"a\nb"}`, `{"text":"A\nb"}`, `{"text":"a\nb\nc"}`, `{"text":"A\nb\nc"}`, ""},
 		{"keeps escapes", `{"text":"\"\n\\\n\u0001"}`, `{"text":"\"q\n\\\n\u0001"}`, `{"text":"\"\n\\\n\u0001\u0002"}`, `{"text":"\"q\n\\\n\u0001\u0002"}`, ""},
 		{"adds a paragraph after one that is edited", `{"text":"p1\n\np2\n\np3"}`, `{"text":"P1\n\np2\n\np3"}`, `{"text":"p1\n\nnew\n\np2\n\np3"}`, `{"text":"P1\n\nnew\n\np2\n\np3"}`, ""},
+		{"compares escapes by value", `{"a":"\u000a","b":1}`, `{"a":"\n","b":2}`, `{"a":"x","b":1}`, `{"a":"x","b":2}`, ""},
+		{"guesses not where among like lines one came", `{"text":"z\na\na\na\nb"}`, `{"text":"z\na\na\na\na\nb"}`, `{"text":"z\na\nX\na\nb"}`, "", "/content/text"},
 		{"guesses not which of like lines went", `{"text":"z\na\na\na\nb"}`, `{"text":"z\na\na\nb"}`, `{"text":"y\na\na\nb"}`, "", "/content/text"},
 	}
 	for _, tt := range tests {
@@ -87,6 +89,18 @@ func TestMergeOfStateAndTitle(t *testing.T) {
 	x = artifact.Version{Content: []byte(`{"a":3}`), State: "closed", Title: "T"}
 	if m := merge(t, b, o, x); fmt.Sprint(m.Conflicts) != "[/content/a /state]" {
 		t.Errorf("Merge conflicts in %v, want [/content/a /state]", m.Conflicts)
+	}
+}
+
+func TestMergeRefusesWhatIsTooLarge(t *testing.T) {
+	large := strings.Repeat("x", artifact.MaxContentBytes*2/3)
+	b, o, x := version(`{"x":1}`), version(`{"a":"`+large+`","x":1}`), version(`{"b":"`+large+`","x":1}`)
+	if m := merge(t, b, o, x); fmt.Sprint(m.Conflicts) != "[/content]" {
+		t.Errorf("Merge conflicts in %v, want [/content]", m.Conflicts)
+	}
+	o, x = version(`{"a":"`+large+`","x":2}`), version(`{"b":"`+large+`","x":3}`)
+	if m := merge(t, b, o, x); fmt.Sprint(m.Conflicts) != "[/content/x]" {
+		t.Errorf("Merge conflicts in %v, want [/content/x]", m.Conflicts)
 	}
 }
 
@@ -205,16 +219,17 @@ func TestMergeIsBounded(t *testing.T) {
 		return `{"a":[` + strings.TrimSuffix(repeat(v+","), ",") + `]}`
 	}
 	tests := []struct {
-		name    string
-		b, o, x artifact.Version
+		name      string
+		b, o, x   artifact.Version
+		conflicts []string
 	}{
-		{"texts of three letters", text(t, letters()), text(t, letters()), text(t, letters())},
-		{"texts without a line in common", text(t, repeat("a\n")), text(t, repeat("b\n")), text(t, repeat("c\n"))},
-		{"texts of empty lines", text(t, repeat("\n")), text(t, repeat("\n")+"\n"), text(t, "\n")},
-		{"deep objects", version(deep("1")), version(deep("2")), version(deep("3"))},
-		{"a long key of many conflicts", version(members("1")), version(members("2")), version(members("3"))},
-		{"long arrays", version(array("1")), version(array("2")), version(array("1") /* unchanged */)},
-		{"appended arrays", version(`{"a":[]}`), version(array("1")), version(array("2"))},
+		{"texts of three letters", text(t, letters()), text(t, letters()), text(t, letters()), []string{"/content/text"}},
+		{"texts without a line in common", text(t, repeat("a\n")), text(t, repeat("b\n")), text(t, repeat("c\n")), []string{"/content/text"}},
+		{"texts of empty lines", text(t, repeat("\n")), text(t, repeat("\n")+"\n"), text(t, "\n"), []string{"/content/text"}},
+		{"deep objects", version(deep("1")), version(deep("2")), version(deep("3")), []string{"/content" + strings.Repeat("/a", 60) + "/v"}},
+		{"a long key of many conflicts", version(members("1")), version(members("2")), version(members("3")), []string{"/content"}},
+		{"long arrays", version(array("1")), version(array("2")), version(array("1") /* unchanged */), nil},
+		{"appended arrays", version(`{"a":[]}`), version(array("1")), version(array("2")), []string{"/content"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -223,8 +238,8 @@ func TestMergeIsBounded(t *testing.T) {
 			if took := time.Since(start); took > 10*time.Second {
 				t.Errorf("Merge took %v", took)
 			}
-			if n := len(strings.Join(m.Conflicts, "")); n > size {
-				t.Errorf("the conflicting paths are %d bytes", n)
+			if !slices.Equal(m.Conflicts, tt.conflicts) {
+				t.Errorf("Merge conflicts in %.200q, want %q", m.Conflicts, tt.conflicts)
 			}
 			start = time.Now()
 			patch, err := artifact.Diff(tt.b, tt.o)

@@ -46,6 +46,7 @@ func TestApplyPatch(t *testing.T) {
 		{"copies a changed value", `{"a":{"x":1}}`, `[{"op":"add","path":"/a/y","value":2},{"op":"copy","from":"/a","path":"/b"},{"op":"remove","path":"/b/x"}]`, `{"a":{"x":1,"y":2},"b":{"y":2}}`},
 		{"copies to the end", `{"a":[1]}`, `[{"op":"copy","from":"/a/0","path":"/a/-"}]`, `{"a":[1,1]}`},
 		{"moves to where it is", `{"a":1}`, `[{"op":"move","from":"/a","path":"/a"}]`, `{"a":1}`},
+		{"moves the whole to where it is", `{"a":1}`, `[{"op":"move","from":"","path":""}]`, `{"a":1}`},
 		{"moves a value out of its parent", `{"a":{"b":1}}`, `[{"op":"move","from":"/a/b","path":"/a"}]`, `{"a":1}`},
 		{"tells members alike from ancestors", `{"a":1}`, `[{"op":"copy","from":"/a","path":"/ab"}]`, `{"a":1,"ab":1}`},
 		{"takes - as a member", `{"a":{"-":1,"01":2}}`, `[{"op":"remove","path":"/a/-"},{"op":"test","path":"/a/01","value":2}]`, `{"a":{"01":2}}`},
@@ -86,7 +87,10 @@ func TestApplyPatchRefuses(t *testing.T) {
 		{"a test of what is absent", `{"a":1}`, op(`"op":"test","path":"/b","value":null`), "/patch/0", "patch_test"},
 		{"a test of what is absent in an array", `{"a":[]}`, op(`"op":"test","path":"/a/0","value":null`), "/patch/0", "patch_test"},
 		{"a test of an object with more members", `{"a":{"x":1,"y":2}}`, op(`"op":"test","path":"/a","value":{"x":1}`), "/patch/0", "patch_test"},
-		{"a test of - ", `{"a":[1]}`, op(`"op":"test","path":"/a/-","value":1`), "/patch/0", "patch_test"},
+		{"a test of a changed object with more members", `{"a":{"x":1}}`, `[{"op":"add","path":"/a/y","value":2},{"op":"test","path":"/a","value":{"x":1}}]`, "/patch/1", "patch_test"},
+		{"a test of a changed array with more elements", `{"a":[1]}`, `[{"op":"add","path":"/a/1","value":2},{"op":"test","path":"/a","value":[1]}]`, "/patch/1", "patch_test"},
+		{"a test of a changed array with fewer elements", `{"a":[1,2]}`, `[{"op":"remove","path":"/a/1"},{"op":"test","path":"/a","value":[1,2]}]`, "/patch/1", "patch_test"},
+		{"a test of -", `{"a":[1]}`, op(`"op":"test","path":"/a/-","value":1`), "/patch/0", "patch_test"},
 		{"a removal of -", `{"a":[1]}`, op(`"op":"remove","path":"/a/-"`), "/patch/0", "json_patch"},
 		{"a replacement of -", `{"a":[1]}`, op(`"op":"replace","path":"/a/-","value":1`), "/patch/0", "json_patch"},
 		{"a copy from -", `{"a":[1]}`, op(`"op":"copy","from":"/a/-","path":"/b"`), "/patch/0", "json_patch"},
@@ -141,6 +145,7 @@ func TestApplyPatchNamesEveryMalformedOperation(t *testing.T) {
 func TestApplyPatchIsBounded(t *testing.T) {
 	doubling := "[" + strings.TrimSuffix(strings.Repeat(`{"op":"copy","from":"/a","path":"/a/-"},{"op":"copy","from":"/a","path":"/b"},{"op":"move","from":"/b","path":"/a/0"},`, 300), ",") + "]"
 	doubling = strings.ReplaceAll(doubling, `{"op":"copy","from":"/a","path":"/a/-"},`, "")
+	half := `{"a":["` + strings.Repeat("x", artifact.MaxContentBytes/3) + `"]}`
 	large := `{"a":"` + strings.Repeat("x", artifact.MaxContentBytes-100) + `"}`
 	tests := []struct {
 		name, doc, patch string
@@ -148,6 +153,9 @@ func TestApplyPatchIsBounded(t *testing.T) {
 	}{
 		{"doubles", `{"a":["0123456789"]}`, doubling, true},
 		{"copies a large text", large, `[{"op":"copy","from":"/a","path":"/b"},{"op":"copy","from":"/a","path":"/c"}]`, true},
+		{"copies again and again", half, "[" + strings.TrimSuffix(strings.Repeat(`{"op":"copy","from":"/a","path":"/b"},`, 4), ",") + "]", true},
+		{"copies a changed value again and again", half, `[{"op":"add","path":"/a/0","value":1}` + strings.Repeat(`,{"op":"copy","from":"/a","path":"/b"}`, 4) + "]", true},
+		{"copies little", half, `[{"op":"copy","from":"/a","path":"/b"},{"op":"remove","path":"/a"},{"op":"copy","from":"/b","path":"/a"}]`, false},
 		{"adds beyond the limit", large, `[{"op":"add","path":"/b","value":"` + strings.Repeat("y", 10_000) + `"}]`, true},
 		{"inserts at the front", `{"a":[` + strings.Repeat("0,", 500_000) + `0]}`, "[" + strings.TrimSuffix(strings.Repeat(`{"op":"add","path":"/a/0","value":1},`, 1000), ",") + "]", false},
 		{"tests a large value", large, "[" + strings.TrimSuffix(strings.Repeat(`{"op":"test","path":"","value":{"a":"x"}},`, 1000), ",") + "]", true},
