@@ -41,6 +41,15 @@ type generator struct {
 var always = map[string][]string{
 	"update":               {"title"},
 	"tokens/revoke.issuer": {"token_id"},
+	"unlink":               {"ref"},
+	"unlink.from":          {"predicate", "to"},
+	"unlink.predicate":     {"from", "to"},
+	"unlink.to":            {"from", "predicate"},
+}
+
+// instead are the properties in whose place an optional one stands.
+var instead = map[string][]string{
+	"unlink.from": {"ref"}, "unlink.predicate": {"ref"}, "unlink.to": {"ref"},
 }
 
 func newGenerator(t *testing.T, l *lab) *generator {
@@ -57,15 +66,16 @@ func newGenerator(t *testing.T, l *lab) *generator {
 		"note": text, "patch": []any{map[string]any{"op": "replace", "path": "/title", "value": text}}, "predicate": "derives_from", "reason": text,
 		"recipient": "agent:root", "ref": current(l.open.hypothesis), "revisions": 1, "role": "some-role", "roles": []any{"some-role"}, "scope": artifact.Commons,
 		"scopes": []any{labB}, "state": "investigating", "title": text, "to": current(l.open.paper), "token_id": newKey(), "type": "hypothesis",
-		"value": 1, "version": 1, "weight": 1, "with_history": true, "session": true,
+		"value": 1, "version": 1, "weight": 1, "with_history": true, "session": true, "auto_merge": true,
+		"body": text, "replacement_ref": current(l.open.moved), "thread_parent": current(l.open.comment),
 		"items": []any{map[string]any{"op": "signal", "ref": current(l.open.wiki), "kind": "vote", "value": 1}},
 
-		"agents/get.agent": "root", "agents/list.cursor": verb.EncodeNameCursor("a", "agents\n\n"),
+		"agents/get.agent": "root", "comment.kind": "question", "agents/list.cursor": verb.EncodeNameCursor("a", "agents\n\n"),
 		"list.cursor":            verb.EncodeCursor(verb.ListCursor{At: l.private.hypothesis.CreatedAt, Type: "hypothesis", ID: "open-h"}, ""),
 		"move.base_content_hash": l.open.inLabB.Hash.String(), "move.ref": current(l.open.inLabB), "nodes/revoke.id": nodes[0].ID,
 		"redact.ref": current(l.open.inLabB), "scopes/create.id": "lab-new", "scopes/grant.roles": []any{verb.Viewer}, "scopes/grant.scope": labB,
 		"scopes/members.cursor": verb.EncodeNameCursor("a", "members "+labB), "scopes/members.scope": labB, "scopes/revoke.scope": labB,
-		"signal.kind": "vote", "signal.voter": "import:someone",
+		"signal.kind": "vote", "signal.voter": "import:someone", "unlink.predicate": "supports", "unlink.ref": l.open.link,
 	}}
 }
 
@@ -79,6 +89,9 @@ func (g *generator) value(name, property string, s *jsonschema.Schema) any {
 	}
 	if s.Items != nil && len(s.Items.Properties) > 0 {
 		return []any{g.required(name, s.Items)}
+	}
+	if len(s.Properties) > 0 {
+		return g.required(name, s)
 	}
 	g.t.Errorf("%s: newGenerator does not know the property %q: teach it a valid value, and teach private what it can name", name, property)
 	return nil
@@ -111,6 +124,9 @@ func (g *generator) shapes(v verb.Info) []shape {
 		r := base.with(request{property: g.value(v.Name, property, v.In.Properties[property])})
 		for _, more := range always[v.Name+"."+property] {
 			r[more] = g.value(v.Name, more, v.In.Properties[more])
+		}
+		for _, less := range instead[v.Name+"."+property] {
+			delete(r, less)
 		}
 		all = append(all, shape{property, r})
 	}
@@ -171,7 +187,14 @@ func (g *generator) private(v verb.Info, property string, s *jsonschema.Schema) 
 			if _, based := v.In.Properties["base_content_hash"]; based {
 				last := &all[len(all)-1]
 				last.real["base_content_hash"], last.twin["base_content_hash"] = r.hash.String(), r.hash.String()
+				if !slices.Contains(v.In.Required, "base_content_hash") {
+					set(r.real+" without a base", r.pair, text)
+				}
 			}
+		}
+		if v.Name == verb.Get.Name || v.Name == verb.Comment.Name { // they take a version
+			set("a version", pair{g.l.open.moved.Current().String() + "@" + p.past.real, g.l.open.moved.Current().String() + "@" + p.past.twin}, text)
+			all[len(all)-1].same, all[len(all)-1].of = unlike(p.past), property+keptBack
 		}
 	case "base_content_hash":
 		for name, base := range map[string]artifact.Hash{"no version's": another(p.refs[0].hash), "an earlier one": p.stale} {
@@ -187,12 +210,25 @@ func (g *generator) private(v verb.Info, property string, s *jsonschema.Schema) 
 				real: request{"ref": g.l.open.moved.Current().String(), property: p.past.real}, twin: request{"ref": g.l.open.moved.Current().String(), property: p.past.twin},
 			},
 		)
-	case "from", "to", "evidence_refs":
+	case "from", "to", "evidence_refs", "replacement_ref", "thread_parent":
 		for _, r := range p.refs {
 			set(r.real, r.pair, text)
 		}
 		set("a version", pair{g.l.open.moved.Current().String() + "@" + p.past.real, g.l.open.moved.Current().String() + "@" + p.past.twin}, text)
 		all[len(all)-1].same, all[len(all)-1].of = unlike(p.past), property+keptBack
+		if v.Name == verb.Unlink.Name {
+			all = append(all, variant{
+				of: property, name: "with the other end of a link", real: request{"from": p.ends[0].real, "to": p.ends[1].real}, twin: request{"from": p.ends[0].twin, "to": p.ends[1].twin},
+			})
+		}
+	case "replacement":
+		for _, inner := range g.inner(v, s) {
+			inner.of = property + "." + inner.of
+			delete(inner.real, "dry_run") // the request's own
+			delete(inner.twin, "dry_run")
+			inner.real, inner.twin = request{property: inner.real}, request{property: inner.twin}
+			all = append(all, inner)
+		}
 	case "links":
 		for _, inner := range g.inner(v, s.Items) {
 			inner.of = property + "." + inner.of
@@ -224,6 +260,14 @@ func (g *generator) private(v verb.Info, property string, s *jsonschema.Schema) 
 		all[0].hashed = true // as an agent's
 	case "idempotency_key":
 		each("key", "", p.keys)
+		for i := range all { // what one of a pair does, the other would meet: both ask for what is done, or is not there
+			switch v.Name {
+			case verb.Supersede.Name:
+				all[i].real["ref"], all[i].twin["ref"] = g.l.open.retired, g.l.open.retired
+			case verb.Unlink.Name:
+				all[i].real["ref"], all[i].twin["ref"] = "kg_edge:nowhere", "kg_edge:nowhere"
+			}
+		}
 	case "voter":
 		each("voter", "import:", p.agents)
 	case "id":

@@ -83,6 +83,47 @@ var matrix = []struct {
 	{"signal", "lab-a", "dndd|d+dd|nddd", signal("lab-a/h")},
 	{"signal", "lab-b", "dndd|dndd|+ddd", signal("lab-b/h")},
 
+	{"supersede", "commons", "d+dd|dddd|dddd", supersede("h", nil)},
+	{"supersede", "lab-a", "dndd|d+dd|nd+d", supersede("lab-a/h", nil)},
+	{"supersede", "lab-b", "dndd|nnnn|+dnd", supersede("lab-b/h", nil)},
+	{"supersede", "commons", "d+dd|dddd|dddd", supersede("own", nil)},
+	{"supersede", "commons", "d+dd|dddd|dddd", supersede("h", request{"replacement_ref": "paper:p"})},
+	{"supersede", "by lab-a", "dmdd|dddd|dddd", supersede("h", request{"replacement_ref": "paper:lab-a/p"})},
+	{"supersede", "lab-a", "dndd|d+dd|nd+d", supersede("lab-a/h", request{"replacement_ref": "paper:lab-a/p"})},
+	{"supersede", "lab-a", "dndd|d+dd|nd+d", supersede("lab-a/h", request{"replacement_ref": "paper:p"})},
+	{"supersede", "lab-a by lab-b", "dndd|dmdd|ndmd", supersede("lab-a/h", request{"replacement_ref": "paper:lab-b/p"})},
+	// To have made what is replaced does not make one a writer of the replacement.
+	{"supersede", "commons", "d+dd|dddd|dddd", supersede("h", request{"replacement": create("commons")})},
+	{"supersede", "by lab-a", "dvdd|dddd|dddd", supersede("h", request{"replacement": create("lab-a")})},
+	{"supersede", "lab-a", "dndd|d+dd|nddd", supersede("lab-a/h", request{"replacement": create("lab-a")})},
+	{"supersede", "lab-a by commons", "dndd|dddd|nddd", supersede("lab-a/h", request{"replacement": create("commons")})},
+	{"supersede", "lab-a by lab-b", "dndd|dvdd|ndvd", supersede("lab-a/h", request{"replacement": create("lab-b")})},
+
+	// A comment stands where what it is on does, or in a lab.
+	{"comment", "commons", "d+dd|dddd|dddd", comment("h", nil)},
+	{"comment", "lab-a", "dndd|d+dd|nddd", comment("lab-a/h", nil)},
+	{"comment", "lab-b", "dndd|dndd|+ddd", comment("lab-b/h", nil)},
+	{"comment", "commons in lab-a", "dvdd|d+dd|vddd", comment("h", request{"scope": "lab-a"})},
+	{"comment", "commons in lab-b", "dvdd|dvdd|+ddd", comment("h", request{"scope": "lab-b"})},
+	{"comment", "lab-a in commons", "dndd|dddd|nddd", comment("lab-a/h", request{"scope": "commons"})},
+	{"comment", "lab-a in lab-b", "dndd|dvdd|nddd", comment("lab-a/h", request{"scope": "lab-b"})},
+	{"comment", "commons to commons", "d+dd|dddd|dddd", comment("h", request{"thread_parent": "comment:c"})},
+	{"comment", "commons to lab-a", "dmdd|dddd|dddd", comment("h", request{"thread_parent": "comment:lab-a/c"})},
+	{"comment", "commons in lab-a to lab-a", "dvdd|d+dd|vddd", comment("h", request{"scope": "lab-a", "thread_parent": "comment:lab-a/c"})},
+	{"comment", "lab-a to lab-a", "dndd|d+dd|nddd", comment("lab-a/h", request{"thread_parent": "comment:lab-a/c"})},
+	{"comment", "lab-a to lab-b", "dndd|dmdd|nddd", comment("lab-a/h", request{"thread_parent": "comment:lab-b/c"})},
+
+	// A link in a lab is of who made it as long as they may write there.
+	{"unlink", "commons", "dd+d|dddd|dddd", unlink("root in commons")},
+	{"unlink", "lab-a", "dnnd|dd+d|nddd", unlink("creator in lab-a")},
+	{"unlink", "lab-b", "dnnd|dnnd|dddd", unlink("root in lab-b")},
+	{"unlink", "commons, own", "d++d|dddd|dddd", unlink("c-contributor in commons")},
+	{"unlink", "lab-a, own", "dnnd|d++d|nddd", unlink("a-contributor in lab-a")},
+	{"unlink", "commons, own once", "dd+d|dddd|dddd", unlink("a-contributor in commons")},
+	{"unlink", "commons, own by its ends", "d+nd|ddnd|nddd", link("h", "p").with(request{"reason": "because"})},
+	{"unlink", "lab-a, own by its ends", "dnnd|d+nd|nddd", link("lab-a/h", "lab-a/p").with(request{"reason": "because"})},
+	{"unlink", "lab-b, own by its ends", "dnnd|dnnd|nddd", link("lab-b/h", "lab-b/p").with(request{"reason": "because"})},
+
 	{"batch", "commons", "d+dd|dddd|dddd", batch("create", create("commons"))},
 	{"batch", "lab-a", "dvdd|d+dd|vddd", batch("create", create("lab-a"))},
 	{"batch", "lab-a", "dndd|d+dd|nddd", batch("link", link("lab-a/h", "lab-a/p"))},
@@ -147,6 +188,17 @@ func signal(id string) request {
 	return request{"ref": "hypothesis:" + id, "kind": "vote", "value": 1}
 }
 
+func supersede(id string, by request) request {
+	return request{"ref": "hypothesis:" + id, "reason": "because"}.with(by)
+}
+
+func comment(id string, where request) request {
+	return request{"ref": "hypothesis:" + id, "body": "A remark"}.with(where)
+}
+
+// unlink names a link by who made it where, which based replaces.
+func unlink(made string) request { return request{"ref": made, "reason": "because"} }
+
 func batch(op string, item request) request {
 	return request{"items": []any{request{"op": op}.with(item)}}
 }
@@ -199,19 +251,21 @@ func TestPermissions(t *testing.T) {
 }
 
 // A matrixWorld has in commons and in each lab the hypotheses h, as made, and i,
-// which is investigated, and the paper p.
+// which is investigated, the paper p, the comment c on h, and links from h to p.
 type matrixWorld struct {
 	*world
 	tokens []string                 // by role
 	hashes map[string]artifact.Hash // by ref
+	links  map[string]string        // ref by who made it where
 }
 
 func newMatrixWorld(t *testing.T) *matrixWorld {
 	t.Helper()
-	w := &matrixWorld{world: newWorld(t, "lab-a", "lab-b"), hashes: map[string]artifact.Hash{}}
+	w := &matrixWorld{world: newWorld(t, "lab-a", "lab-b"), hashes: map[string]artifact.Hash{}, links: map[string]string{}}
 	w.grant(t, "lab-a", "creator", verb.Contributor)
 	w.grant(t, "lab-a", "a-other", verb.Viewer)
-	for scope, writer := range map[string]*verb.Client{"commons": w.root, "lab-a": w.client(t, atHub, "creator", nil), "lab-b": w.root} {
+	for scope, maker := range map[string]string{"commons": "root", "lab-a": "creator", "lab-b": "root"} {
+		writer := w.client(t, atHub, maker, nil, verb.Contributor)
 		for id, typ := range map[string]string{"h": "hypothesis", "i": "hypothesis", "p": "paper"} {
 			out := must(t, writer, verb.Create, verb.CreateRequest{Type: typ, ID: id, Scope: scope, Title: "T", Content: object(contents(typ, "x"))})
 			if id == "i" {
@@ -219,6 +273,11 @@ func newMatrixWorld(t *testing.T) *matrixWorld {
 			}
 			w.hashes[out.Ref.Current().String()] = out.ContentHash
 		}
+		w.join(t, maker, scope)
+		must(t, writer, verb.Create, verb.CreateRequest{
+			Type: "comment", ID: "c", Scope: scope, Title: "T", Content: object(contents("comment", "x")),
+			Links: []verb.LinkSpec{{Predicate: "comments_on", To: "hypothesis:" + within(scope) + "h"}},
+		})
 	}
 	out := must(t, w.client(t, atHub, "creator", nil, verb.Contributor), verb.Create, verb.CreateRequest{Type: "hypothesis", ID: "own", Title: "T", Content: object(contents("hypothesis", "x"))})
 	w.hashes[out.Ref.Current().String()] = out.ContentHash
@@ -232,8 +291,27 @@ func newMatrixWorld(t *testing.T) *matrixWorld {
 		}
 		w.tokens = append(w.tokens, token)
 	}
+	w.join(t, "c-contributor", "commons")
+	w.join(t, "a-contributor", "lab-a")
+	w.join(t, "a-contributor", "commons") // with a token that it has no more
 	w.enrol(t, atNode, "A", "lab-a", "lab-b")
 	return w
+}
+
+// within returns what ids in a scope begin with.
+func within(scope string) string {
+	if scope == artifact.Commons {
+		return ""
+	}
+	return scope + "/"
+}
+
+// join makes an agent's link from h to p in a scope.
+func (w *matrixWorld) join(t *testing.T, agent, scope string) {
+	t.Helper()
+	w.links[agent+" in "+scope] = must(t, w.client(t, atHub, agent, nil, verb.Contributor), verb.Link, verb.LinkRequest{
+		From: "hypothesis:" + within(scope) + "h", LinkSpec: verb.LinkSpec{Predicate: "supports", To: "paper:" + within(scope) + "p"},
+	}).Ref
 }
 
 // based completes a request: it is only tried, and based on what is current.
@@ -244,6 +322,9 @@ func (w *matrixWorld) based(v verb.Info, r request) request {
 	}
 	if _, based := v.In.Properties["base_content_hash"]; based {
 		r["base_content_hash"] = w.hashes[r["ref"].(string)].String()
+	}
+	if v.Name == verb.Unlink.Name && r["ref"] != nil {
+		r["ref"] = w.links[r["ref"].(string)]
 	}
 	return r
 }

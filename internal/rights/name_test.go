@@ -23,7 +23,7 @@ func (g *generator) recipients(property string, value func(string) any) (all []v
 // contents returns contents that name what is private. In a content the formats
 // and names below name something; other texts are words.
 func (g *generator) contents(v verb.Info, property string) (all []variant) {
-	if v.Name != verb.Create.Name {
+	if v.Name != verb.Create.Name && v.Name != verb.Supersede.Name {
 		return nil // an update's content is of its artifact's type; what it names is not looked at
 	}
 	for _, s := range artifact.ShippedSchemas() {
@@ -72,7 +72,7 @@ func (g *generator) ids(v verb.Info, property string) (all []variant) {
 		})
 	}
 	switch v.Name {
-	case verb.Create.Name:
+	case verb.Create.Name, verb.Supersede.Name:
 		set("of an artifact", p.ids[0], nil)
 		local := pair{secret + "-hypothesis", absent + "-hypothesis"}
 		set("within the lab", local, request{"scope": labA})

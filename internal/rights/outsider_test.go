@@ -34,17 +34,19 @@ var meant = map[string]string{
 // dryRunOnly are verbs, or properties of them, with which a write is only tried,
 // lest it change what is asked for afterwards.
 var dryRunOnly = map[string]string{
-	"agents/update.handle": "the twin of a private handle would be taken afterwards",
-	"scopes/grant":         "a member becomes known in the scope, whose members may then read of it",
-	"scopes/revoke":        "the memberships of those who ask are needed",
-	"tokens/revoke":        "the tokens of those who ask are needed",
+	"agents/update.handle":  "the twin of a private handle would be taken afterwards",
+	"scopes/grant":          "a member becomes known in the scope, whose members may then read of it",
+	"scopes/revoke":         "the memberships of those who ask are needed",
+	"supersede.replacement": "what one of a pair replaces, the other would meet replaced",
+	"tokens/revoke":         "the tokens of those who ask are needed",
 }
 
 // triesOnly reports whether a variant is only tried: what one of a pair that names
 // a version writes, the other would meet.
 func triesOnly(v verb.Info, c caller, x variant) bool {
 	_, whole := dryRunOnly[v.Name]
-	_, part := dryRunOnly[v.Name+"."+x.of]
+	property, _, _ := strings.Cut(x.of, ".")
+	_, part := dryRunOnly[v.Name+"."+property]
 	return mayDryRun(v) && (c.admin || whole || part || strings.HasSuffix(x.of, keptBack))
 }
 
@@ -246,7 +248,7 @@ func (o *outsider) state(t *testing.T) map[string]string {
 	t.Helper()
 	sums := map[string]string{}
 	for table, which := range map[string]string{
-		"artifact": "scope = $1 OR type = 'message' AND title LIKE '%' || $2", "artifact_revision": "scope = $1", "link": "scope = $1", "signal": "scope = $1", "event": "scope = $1", "membership": "scope = $1",
+		"artifact": "scope = $1 OR type = 'message' AND title LIKE '%' || $2", "artifact_revision": "scope = $1", "link": "scope = $1", "link_retraction": "link LIKE '%' || $2", "signal": "scope = $1", "event": "scope = $1", "membership": "scope = $1",
 		"agent_seen": "scope = $1", "scope": "id = $1", "agent": "id LIKE $2", "handle": "agent LIKE $2", "participant": "id LIKE $1 || '%' OR (type, id) IN (SELECT type, id FROM artifact WHERE title LIKE '%' || $2)", "idempotency": "actor LIKE $2",
 		"(SELECT id, lab, scopes, revoked_at FROM edge_node)": "$1 = ANY (scopes)", "revocation": "agent LIKE $2",
 	} {

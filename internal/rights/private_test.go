@@ -32,6 +32,7 @@ type names struct {
 	nodes      []pair
 	tokens     []pair
 	keys       []pair // of idempotency
+	ends       []pair // of a link that callers made, while they saw lab A
 	mail       pair   // id of a message in commons, to another
 	past       pair   // hash of a version, of an artifact that is public, that is not
 	hypothesis artifact.Artifact
@@ -51,7 +52,8 @@ func paired(name string) pair { return pair{name, twin(name)} }
 
 // opened are names that everyone in the tests may know.
 type opened struct {
-	hypothesis, paper, wiki, inLabB, moved artifact.Ref // pinned
+	hypothesis, paper, wiki, inLabB, moved, comment artifact.Ref // pinned
+	retired, link                                   string       // a ref of what was superseded; of root's link from hypothesis to paper
 }
 
 // A caller asks for what it may not know of.
@@ -173,8 +175,20 @@ func (l *lab) fill(t *testing.T) {
 	p.refs = append(p.refs, refPair(comment.Ref.Current(), comment.ContentHash))
 	link := must(t, asAda, verb.Link, verb.LinkRequest{From: hypothesis, LinkSpec: verb.LinkSpec{Predicate: "supports", To: "paper:" + labA + "/" + secret + "-paper"}})
 	signal := must(t, asAda, verb.Signal, verb.SignalRequest{Ref: hypothesis, Kind: "vote", Value: "1", Reason: secret})
-	for _, text := range []string{link.Ref, signal.Ref} {
+	retracted := must(t, asAda, verb.Link, verb.LinkRequest{From: hypothesis, LinkSpec: verb.LinkSpec{Predicate: "derives_from", To: "paper:" + labA + "/" + secret + "-paper"}})
+	must(t, asAda, verb.Unlink, verb.UnlinkRequest{Ref: retracted.Ref, Reason: secret})
+	for _, text := range []string{link.Ref, signal.Ref, retracted.Ref} {
 		p.refs = append(p.refs, ref{likeUUID(text), second.ContentHash})
+	}
+	made := must(t, asAda, verb.Create, verb.CreateRequest{Type: "wiki_page", ID: secret + "-replaced", Scope: labA, Title: title, Content: object(contents("wiki_page", secret))})
+	must(t, asAda, verb.Supersede, verb.SupersedeRequest{Ref: made.Ref.Current().String(), ReplacementRef: hypothesis, Reason: secret})
+	p.refs = append(p.refs, refPair(made.Ref.Current(), made.ContentHash))
+	p.ends = []pair{paired(hypothesis), paired("paper:" + labA + "/" + secret + "-paper")}
+	for _, agent := range []string{"both", "narrowed"} { // who may change there what they made
+		member := l.client(t, atHub, agent, nil)
+		out := must(t, member, verb.Create, verb.CreateRequest{Type: "hypothesis", ID: secret + "-by-" + agent, Scope: labA, Title: title, Content: object(contents("hypothesis", secret+" by "+agent))})
+		own := must(t, member, verb.Link, verb.LinkRequest{From: hypothesis, LinkSpec: verb.LinkSpec{Predicate: "supports", To: p.ends[1].real}})
+		p.refs = append(p.refs, refPair(out.Ref.Current(), out.ContentHash), ref{likeUUID(own.Ref), second.ContentHash})
 	}
 	carol, dave := l.client(t, atHub, "carol", nil, verb.Contributor), l.client(t, atHub, "dave", nil, verb.Contributor)
 	must(t, dave, verb.AgentsUpdate, verb.AgentsUpdateRequest{Roles: []string{"a-reader"}}) // is seen in commons now
@@ -222,6 +236,13 @@ func (l *lab) publish(t *testing.T) {
 	}
 	l.open.hypothesis, l.open.paper, l.open.wiki = create("hypothesis", "open-h", ""), create("paper", "open-p", ""), create("wiki_page", "open-w", "")
 	l.open.inLabB = create("hypothesis", "b-h", labB)
+	on := l.open.hypothesis.Current().String()
+	l.open.comment = must(t, l.root, verb.Comment, verb.CommentRequest{Ref: on, Body: "what is open"}).Ref
+	l.open.link = must(t, l.root, verb.Link, verb.LinkRequest{From: on, LinkSpec: verb.LinkSpec{Predicate: "supports", To: l.open.paper.Current().String()}}).Ref
+	l.open.retired = create("hypothesis", "retired-h", "").Current().String()
+	must(t, l.root, verb.Supersede, verb.SupersedeRequest{Ref: l.open.retired, Reason: "to try it"})
+	aside := must(t, l.client(t, atHub, ada, nil, verb.Viewer), verb.Comment, verb.CommentRequest{Ref: on, Body: secret, Scope: labA, ThreadParent: l.open.comment.Current().String()})
+	l.private.refs = append(l.private.refs, refPair(aside.Ref.Current(), aside.ContentHash))
 	at := create("hypothesis", "moved-h", "")
 	move := func(scope string) {
 		must(t, l.root, verb.Move, verb.MoveRequest{Ref: at.Current().String(), Scope: scope, BaseContentHash: at.Hash, Reason: "to try it"})
