@@ -37,6 +37,8 @@ var stores = []store{
 			"threadQuery":         "of an artifact that moveOp has found visible",
 			"wholeRevisionsQuery": "of an artifact that moveOp or redactOp has found visible",
 			"wholeLinksQuery":     "of an artifact that moveOp has found visible",
+			"scopesOfQuery":       "of what hangs on an artifact that moveOp has found visible",
+			"headQueryOf":         "of the ends of a link that unlinkOp has found visible",
 			"wholeSignalsQuery":   "of an artifact that moveOp has found visible",
 			"logQuery":            "the pump reads all; feedReader.page sends what a follower may see",
 			"membershipsQuery":    "it fills the directory that decides",

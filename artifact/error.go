@@ -73,6 +73,22 @@ type Problem struct {
 type Conflict struct {
 	YourBase string           `json:"your_base,omitempty"`
 	Current  *ConflictVersion `json:"current,omitempty"`
+	// Diff is a JSON Patch (RFC 6902) of {content, state, title} from your base to
+	// the current version.
+	Diff  json.RawMessage `json:"diff_from_your_base,omitempty"`
+	Merge *MergeHint      `json:"merge_hint,omitempty"`
+}
+
+// A MergeHint tells whether a refused change goes together with what changed since
+// its base.
+type MergeHint struct {
+	Clean       bool            `json:"your_patch_replays_cleanly"`
+	Conflicting []string        `json:"conflicting_paths"`  // JSON pointers into {content, state, title}
+	Problems    []Problem       `json:"problems,omitempty"` // why what was merged may not be written
+	Title       string          `json:"merged_title,omitempty"`
+	State       string          `json:"merged_state,omitempty"`
+	Content     json.RawMessage `json:"merged_content,omitempty"`
+	Base        Hash            `json:"suggested_base_content_hash"` // to send the merged version with
 }
 
 // A ConflictVersion is the version that is current now.

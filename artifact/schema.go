@@ -29,8 +29,11 @@ type Schema struct {
 	Signals       map[string]SignalRule `json:"signals,omitempty"`
 	Lifecycle     *Lifecycle            `json:"lifecycle,omitempty"`
 	Validators    []string              `json:"validators,omitempty"`
-	Merge         *MergeRule            `json:"merge,omitempty"`
-	Search        *SearchRule           `json:"search,omitempty"`
+	// ValidatorModes say how validators run for the type: enforce, shadow or off.
+	// One that is absent runs in its own mode.
+	ValidatorModes map[string]ValidatorMode `json:"validator_modes,omitempty"`
+	Merge          *MergeRule               `json:"merge,omitempty"`
+	Search         *SearchRule              `json:"search,omitempty"`
 
 	content *Validator
 	id      *regexp.Regexp
@@ -177,6 +180,16 @@ func (s *Schema) compile() (problems []Problem) {
 		}
 		if n := len(rule.ValueRange); n != 0 && n != 2 {
 			report("/signals/"+EscapePointer(kind)+"/value_range", "length", "a range is [least, greatest]")
+		}
+	}
+	problems = append(problems, CheckValidators(s.Validators, "/validators")...)
+	for name, mode := range s.ValidatorModes {
+		at := "/validator_modes/" + EscapePointer(name)
+		if !slices.Contains(s.Validators, name) {
+			report(at, "validator", "the mode is of a validator that the type does not name")
+		}
+		if _, err := ParseValidatorMode(string(mode)); err != nil {
+			report(at, "enum", err.Error())
 		}
 	}
 	if l := s.Lifecycle; l != nil {

@@ -83,7 +83,11 @@ func seedAgents(ctx context.Context, tx pgx.Tx, rows *changeRows) error {
 // the first time.
 func (s *state) announceWriter(ctx context.Context, db querier) error {
 	var scopes []string
-	for _, scope := range s.rows.scope {
+	for i, scope := range s.rows.scope {
+		// What others do not get tells them of nobody, and a revocation names nobody.
+		if s.rows.class[i] == replicate.Internal || s.rows.kind[i] == replicate.KindRevocation {
+			continue
+		}
 		if _, known := s.hub.agents.Load(seenIn{s.caller.Actor.ID, scope}); !known && !slices.Contains(scopes, scope) {
 			scopes = append(scopes, scope)
 		}

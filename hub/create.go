@@ -3,6 +3,7 @@ package hub
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"strconv"
 	"strings"
 
@@ -42,7 +43,10 @@ type createOp struct {
 	provenance replicate.Provenance
 	requestID  string
 
-	addressees []string // of a type with participants, loaded
+	inspection *artifact.Inspection
+	papers     []citation         // what a paper is cited by
+	warnings   []artifact.Problem // decided
+	addressees []string           // of a type with participants, loaded
 }
 
 // newCreate checks all of a request that can be checked without the database.
@@ -103,7 +107,36 @@ func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, alias, verbName 
 		}
 	}
 	o.ref.Hash = artifact.ContentHash(in.Type, in.Title, state, content)
+	o.inspection = inspect(schema, content, imported)
+	if in.Type == paperType {
+		o.papers = paperKeys(strings.TrimPrefix(id, scope+"/"), content)
+	}
 	return o, nil
+}
+
+// inspect looks for what the type's validators guard. An import brings prose as it
+// is elsewhere, PubMed ids outside of markers among it.
+func inspect(schema *artifact.Schema, content []byte, imported bool) *artifact.Inspection {
+	modes := schema.ValidatorModes
+	if imported {
+		modes = maps.Clone(modes)
+		if modes == nil {
+			modes = make(map[string]artifact.ValidatorMode)
+		}
+		modes[artifact.GuardInlinePMID] = artifact.ModeShadow
+	}
+	return artifact.Inspect(content, schema.Validators, modes)
+}
+
+// shadow counts and returns what validators found that only watch.
+func (h *Hub) shadow(typ string, found []artifact.Problem) []artifact.Problem {
+	for _, p := range found {
+		h.metrics.shadowed.WithLabelValues(p.Constraint).Inc()
+	}
+	if len(found) > 0 {
+		h.log.Debug("validators in shadow mode found faults", "type", typ, "problems", len(found))
+	}
+	return found
 }
 
 // directWrites refuses types that are not written by the generic verbs.
@@ -234,6 +267,9 @@ func (o *createOp) needs(n *needs) {
 	n.scopes[o.scope] = true
 	n.types[o.schema.Type] = true
 	n.versions[o.schema.Type] = o.schema.SchemaVersion
+	for _, c := range append(o.inspection.Lookups(), o.papers...) {
+		n.cited[c] = true
+	}
 	for _, l := range o.links {
 		l.needs(n)
 	}
@@ -255,6 +291,14 @@ func (o *createOp) decide(s *state) error {
 			return errNeedsContent
 		}
 		return conflict(current, artifact.ReasonExists, "an artifact with this id exists", artifact.Hash{})
+	}
+	refused, shadowed := o.inspection.Check(s.papers.known(o.inspection.Lookups(), o.scope), "/content")
+	if refused != nil {
+		return artifact.Invalid(refused...)
+	}
+	o.warnings = s.hub.shadow(o.schema.Type, shadowed)
+	if err := s.claimPaper(o.ref, o.scope, o.papers); err != nil {
+		return err
 	}
 	now, by := s.caller.Now, s.caller.Actor.ID
 	h := &head{Head: replicate.Head{
@@ -299,13 +343,13 @@ func (o *createOp) answer(seq artifact.Seq, token string) any {
 	}
 	return &verb.WriteResult{
 		Ref: o.ref, ContentHash: o.ref.Hash, Revision: 1, Created: true, Links: links, RequestID: o.requestID,
-		Idempotency: verb.IdempotencyNone, ProvenanceRefs: []string{}, Warnings: []artifact.Problem{}, Signatures: o.signatures,
+		Idempotency: verb.IdempotencyNone, ProvenanceRefs: []string{}, Warnings: append([]artifact.Problem{}, o.warnings...), Signatures: o.signatures,
 		Seq: seq, ConsistencyToken: token,
 	}
 }
 
 // conflict returns the version_conflict of a write against what is current.
-func conflict(current *head, reason, message string, base artifact.Hash) error {
+func conflict(current *head, reason, message string, base artifact.Hash) *artifact.Error {
 	c := &artifact.Conflict{Current: &artifact.ConflictVersion{
 		Ref: current.ref(), Revision: current.Head.Revision, Title: current.Title, State: current.State, Content: current.content,
 		ChangedBy: artifact.Actor{ID: current.UpdatedBy, Kind: current.updatedKind}, ChangedAt: current.UpdatedAt,

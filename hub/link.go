@@ -39,7 +39,8 @@ type linkOp struct {
 	toText    string
 	from, to  artifact.Ref // to may be pinned; both are zero while they are aliases
 	predicate string
-	refs      []string
+	refTexts  []string
+	refs      []string // as stored
 	evidence  json.RawMessage
 	requestID string
 
@@ -49,7 +50,7 @@ type linkOp struct {
 
 // newLink checks all of a request that can be checked without the database.
 func newLink(in *verb.LinkRequest, at string) (*linkOp, []artifact.Problem) {
-	o := &linkOp{fromText: in.From, toText: in.To, predicate: in.Predicate, refs: in.EvidenceRefs, evidence: json.RawMessage("null")}
+	o := &linkOp{fromText: in.From, toText: in.To, predicate: in.Predicate, refTexts: in.EvidenceRefs, evidence: json.RawMessage("null")}
 	var problems []artifact.Problem
 	var p []artifact.Problem
 	o.from, p = refOrAlias(in.From, at+"/from")
@@ -63,9 +64,7 @@ func newLink(in *verb.LinkRequest, at string) (*linkOp, []artifact.Problem) {
 		_, p := refOrAlias(text, at+"/evidence_refs/"+strconv.Itoa(i))
 		problems = append(problems, p...)
 	}
-	if o.refs == nil {
-		o.refs = []string{}
-	}
+	o.refs = make([]string, len(o.refTexts))
 	if len(in.Evidence) > 0 {
 		canonical, faults := artifact.Canonical(in.Evidence, at+"/evidence")
 		problems = append(problems, faults...)
@@ -101,7 +100,7 @@ func (o *linkOp) needs(n *needs) {
 			}
 		}
 	}
-	for _, text := range o.refs {
+	for _, text := range o.refTexts {
 		if ref, err := artifact.ParseRef(text); err == nil {
 			n.share[ref.Current()] = true
 		}
@@ -138,12 +137,12 @@ func (o *linkOp) ends(s *state) (from, to *head, err error) {
 	if p := schema.CheckLink(o.predicate, o.to.Type, ""); p != nil {
 		return nil, nil, artifact.Invalid(*p)
 	}
-	if schema.Links[o.predicate].EvidenceRequired && len(o.refs) == 0 {
+	if schema.Links[o.predicate].EvidenceRequired && len(o.refTexts) == 0 {
 		return nil, nil, artifact.Invalid(artifact.Problem{
 			Path: "/evidence_refs", Constraint: "evidence_required", Message: o.predicate + " needs evidence_refs",
 		})
 	}
-	targets := append([]string{o.toText}, o.refs...)
+	targets := append([]string{o.toText}, o.refTexts...)
 	var missing []string
 	for _, text := range targets {
 		ref, err := s.resolve(text)
@@ -165,16 +164,48 @@ func (o *linkOp) ends(s *state) (from, to *head, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if o.predicate == commentsOn && from.Scope != scope {
+	if staysWith(o.predicate) && from.Scope != scope {
 		return nil, nil, artifact.Invalid(artifact.Problem{
 			Path: "/to", Constraint: "scope", Message: "a comment stands in the scope of what it is on, or in a narrower one",
 		})
 	}
-	return from, to, s.needWriter(scope, "linking")
+	if err := s.needWriter(scope, "linking"); err != nil {
+		return nil, nil, err
+	}
+	return from, to, o.checkEvidence(s, scope)
 }
 
-// commentsOn is the predicate of a comment's link to what it is on.
-const commentsOn = "comments_on"
+// Predicates of a comment's links to what it is on and to what it answers.
+const (
+	commentsOn = "comments_on"
+	repliesTo  = "replies_to"
+)
+
+// staysWith reports whether what links by a predicate stands in the scope of what
+// it links to, or in a narrower one.
+func staysWith(predicate string) bool { return predicate == commentsOn || predicate == repliesTo }
+
+// checkEvidence refuses evidence that not all who see the link may know of, and
+// puts refs in the place of aliases.
+func (o *linkOp) checkEvidence(s *state, scope string) error {
+	for i, text := range o.refTexts {
+		ref, err := s.resolve(text)
+		if err != nil {
+			return at(err, "/evidence_refs/"+strconv.Itoa(i))
+		}
+		h := s.heads[ref.Current()]
+		if h == nil || h.audience == participants || h.Scope != artifact.Commons && h.Scope != scope {
+			return artifact.Invalid(artifact.Problem{
+				Path: "/evidence_refs/" + strconv.Itoa(i), Constraint: "scope", Value: artifact.Received(text),
+				Message: "evidence stands where all see it who see the link: in its scope or in commons",
+			})
+		}
+		if o.refs[i] = text; text[0] == '@' {
+			o.refs[i] = ref.String()
+		}
+	}
+	return nil
+}
 
 func (o *linkOp) decide(s *state) error {
 	o.exists = false

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -105,6 +106,7 @@ func (s *state) read(ctx context.Context, conn *pgxpool.Conn, n *needs, key *uui
 	s.queueHeads(b, n)
 	s.queueLinks(b, n)
 	s.queueSignals(b, n)
+	s.queuePapers(b, n.cited)
 	if len(n.types) > 0 {
 		b.Queue(registryQuery, keysOf(n.types)).Query(func(rows pgx.Rows) error {
 			var typ string
@@ -267,23 +269,37 @@ func (s *state) dropUnaddressed(ctx context.Context, db querier) error {
 }
 
 func (s *state) queueLinks(b *pgx.Batch, n *needs) {
-	if len(n.links) == 0 {
-		return
+	if len(n.links) > 0 {
+		b.Queue(linksQuery, s.linkArgs(slices.Collect(maps.Keys(n.links)))...).Query(s.scanLinks)
 	}
+}
+
+// readLinks reads which of some links the caller has made already.
+func (s *state) readLinks(ctx context.Context, db querier, keys []triple) error {
+	rows, err := db.Query(ctx, linksQuery, s.linkArgs(keys)...)
+	if err != nil {
+		return err
+	}
+	return s.scanLinks(rows)
+}
+
+func (s *state) linkArgs(keys []triple) []any {
 	var fromTypes, fromIDs, predicates, toTypes, toIDs []string
-	for k := range n.links {
+	for _, k := range keys {
 		fromTypes, fromIDs, predicates = append(fromTypes, k.from.Type), append(fromIDs, k.from.ID), append(predicates, k.predicate)
 		toTypes, toIDs = append(toTypes, k.to.Type), append(toIDs, k.to.ID)
 	}
-	b.Queue(linksQuery, fromTypes, fromIDs, predicates, toTypes, toIDs, s.caller.Actor.ID).Query(func(rows pgx.Rows) error {
-		var k triple
-		var id string
-		_, err := pgx.ForEachRow(rows, []any{&k.from.Type, &k.from.ID, &k.predicate, &k.to.Type, &k.to.ID, &id}, func() error {
-			s.links[k] = id
-			return nil
-		})
-		return err
+	return []any{fromTypes, fromIDs, predicates, toTypes, toIDs, s.caller.Actor.ID}
+}
+
+func (s *state) scanLinks(rows pgx.Rows) error {
+	var k triple
+	var id string
+	_, err := pgx.ForEachRow(rows, []any{&k.from.Type, &k.from.ID, &k.predicate, &k.to.Type, &k.to.ID, &id}, func() error {
+		s.links[k] = id
+		return nil
 	})
+	return err
 }
 
 func (s *state) queueSignals(b *pgx.Batch, n *needs) {

@@ -7,6 +7,7 @@ import (
 type metrics struct {
 	commits   *prometheus.HistogramVec
 	retries   *prometheus.CounterVec
+	shadowed  *prometheus.CounterVec
 	followers prometheus.Gauge
 }
 
@@ -19,6 +20,9 @@ func newMetrics(h *Hub, r prometheus.Registerer) *metrics {
 		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "scidex_hub_write_retries_total", Help: "Writes that lost a race and ran again, by why.",
 		}, []string{"reason"}),
+		shadowed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "scidex_hub_validator_shadowed_total", Help: "Faults that validators in shadow mode found, by validator.",
+		}, []string{"validator"}),
 		followers: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "scidex_hub_feed_followers", Help: "Streams of the feed that are open.",
 		}),
@@ -40,6 +44,6 @@ func newMetrics(h *Hub, r prometheus.Registerer) *metrics {
 	connections := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "scidex_hub_db_connections_in_use", Help: "Connections to PostgreSQL that are in use.",
 	}, func() float64 { return float64(h.db.Stat().AcquiredConns()) })
-	r.MustRegister(m.commits, m.retries, m.followers, head, ringBytes, connections)
+	r.MustRegister(m.commits, m.retries, m.shadowed, m.followers, head, ringBytes, connections)
 	return m
 }

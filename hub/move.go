@@ -53,15 +53,20 @@ type moveOp struct {
 	ref       artifact.Ref
 	requestID string
 
-	whole   whole // loaded
-	outcome *head
-	same    bool
+	whole        whole                   // loaded
+	replacements map[artifact.Ref]string // scopes of what supersedes what is moved
+	evidence     map[artifact.Ref]string // scopes of what backs the links; "" for what its participants alone see
+	outcome      *head
+	same         bool
 }
 
 func (o *moveOp) needs(n *needs) { n.scopes[o.in.Scope] = true }
 
-func (o *moveOp) load(ctx context.Context, db querier, s *state) error {
+func (o *moveOp) load(ctx context.Context, db querier, s *state) (err error) {
 	o.whole, o.outcome, o.same = whole{}, nil, false
+	if _, err := db.Exec(ctx, turnQuery); err != nil {
+		return err
+	}
 	if err := o.whole.lock(ctx, db, []artifact.Ref{o.ref}); err != nil {
 		return err
 	}
@@ -76,13 +81,19 @@ func (o *moveOp) load(ctx context.Context, db querier, s *state) error {
 	if err := o.check(s); err != nil || o.same {
 		return nil //nolint:nilerr // decide tells it
 	}
-	refs, err := thread(ctx, db, o.ref, root.Scope)
-	if err != nil {
-		return err
-	}
-	o.whole.heads = nil
-	if err := o.whole.lock(ctx, db, refs); err != nil {
-		return err
+	for {
+		// A comment may come, or go, until its head is locked.
+		refs, err := thread(ctx, db, o.ref, root.Scope)
+		if err != nil {
+			return err
+		}
+		if len(refs) == len(o.whole.heads) {
+			break
+		}
+		o.whole.heads = nil
+		if err := o.whole.lock(ctx, db, refs); err != nil {
+			return err
+		}
 	}
 	if err := o.whole.readRevisions(ctx, db); err != nil {
 		return err
@@ -91,6 +102,12 @@ func (o *moveOp) load(ctx context.Context, db querier, s *state) error {
 		return err
 	}
 	if err := o.whole.readSignals(ctx, db); err != nil {
+		return err
+	}
+	if o.evidence, err = o.whole.evidenceScopes(ctx, db); err != nil {
+		return err
+	}
+	if o.replacements, err = o.whole.replacementScopes(ctx, db); err != nil {
 		return err
 	}
 	if n := len(o.whole.revisions) + len(o.whole.links) + len(o.whole.signals); n > maxWhole {
@@ -179,35 +196,71 @@ func (o *moveOp) stays(r *revisionRow, h *head, from, to string) bool {
 	return r.Scope != from || to == artifact.Commons && !o.in.WithHistory && r.Revision.Revision != h.Head.Revision
 }
 
+// scopeAfter returns the scope of a link after the move, or an error when none may
+// hold it.
+func (o *moveOp) scopeAfter(l *linkEnds, moves map[artifact.Ref]*head, public map[artifact.Ref]bool, to string) (string, error) {
+	ends := [2]string{l.fromScope, l.toScope}
+	for i, ref := range []artifact.Ref{l.key.from, l.key.to} {
+		if _, moved := moves[ref]; moved {
+			ends[i] = to
+		}
+	}
+	scope, err := narrower(ends[0], ends[1])
+	if err != nil {
+		return "", err
+	}
+	if staysWith(l.Predicate) && ends[0] != scope {
+		return "", errLeft
+	}
+	if pinned, err := artifact.ParseRef(l.To); err != nil || pinned.IsPinned() && moves[l.key.to] != nil && !public[pinned] {
+		return "", errLeft // it leads to a version that stays behind
+	}
+	for _, text := range l.EvidenceRefs {
+		ref, err := artifact.ParseRef(text)
+		if err != nil {
+			return "", errLeft
+		}
+		at := o.evidence[ref.Current()]
+		if _, moved := moves[ref.Current()]; moved {
+			at = to
+		}
+		if at != artifact.Commons && at != scope {
+			return "", errLeft
+		}
+	}
+	return scope, nil
+}
+
 // leave adds the rows of what is gone from the old scope.
 func (o *moveOp) leave(s *state, moves map[artifact.Ref]*head, from, to string) (kept []movedLink, err error) {
+	going := make(map[artifact.Ref]bool) // versions
+	for _, r := range o.whole.revisions {
+		if ref := (artifact.Ref{Type: r.Type, ID: r.ID}); !o.stays(r, moves[ref], from, to) {
+			going[ref.At(r.ContentHash)] = true
+		}
+	}
 	gone := make(map[string][]string) // kind → refs
+	var retracted []string
 	for _, l := range o.whole.links {
-		ends := [2]string{l.fromScope, l.toScope}
-		for i, ref := range []artifact.Ref{l.key.from, l.key.to} {
-			if _, moved := moves[ref]; moved {
-				ends[i] = to
-			}
-		}
-		scope, illegal := narrower(ends[0], ends[1])
-		if l.Predicate == commentsOn && ends[0] != scope {
-			illegal = errCommentLeft
-		}
+		scope, illegal := o.scopeAfter(l, moves, going, to)
 		if illegal == nil && scope == l.Scope {
 			continue
 		}
-		event := &eventOf{typ: replicate.LinkType + ".removed", ref: replicate.LinkType + ":" + l.ID, payload: map[string]any{}}
-		if err := s.rows.remove(l.Scope, replicate.KindLink, replicate.LinkType+":"+l.ID, 1, l.hash, event); err != nil {
+		ref := replicate.LinkType + ":" + l.ID
+		event := &eventOf{typ: replicate.LinkType + ".removed", ref: ref, payload: map[string]any{}}
+		if err := s.rows.remove(l.Scope, replicate.KindLink, ref, 1, l.hash, event); err != nil {
 			return nil, err
 		}
 		if illegal != nil {
-			s.also(deleteLinkQuery, l.ID)
+			retracted = append(retracted, l.ID)
 		} else {
 			kept = append(kept, movedLink{l, scope})
 		}
-		if l.Scope == from {
-			gone[replicate.KindLink] = append(gone[replicate.KindLink], replicate.LinkType+":"+l.ID)
-		}
+		gone[replicate.KindLink] = append(gone[replicate.KindLink], ref)
+	}
+	if retracted != nil {
+		s.also(retractLinksQuery, retracted, s.caller.Now, s.caller.Actor.ID, "moved: "+o.in.Reason)
+		s.also(deleteLinksQuery, retracted)
 	}
 	for _, g := range o.whole.signals {
 		ref := replicate.SignalType + ":" + g.ID
@@ -233,17 +286,17 @@ func (o *moveOp) leave(s *state, moves map[artifact.Ref]*head, from, to string) 
 			return nil, err
 		}
 	}
-	if to != artifact.Commons { // who reads the old scope's log from its start must not meet it there
-		gone[replicate.KindRevision] = gone[replicate.KindArtifact]
+	if to != artifact.Commons { // who reads the log from its start must not meet it where it was
 		for kind, refs := range gone {
-			s.also(withholdQuery, from, []string{kind}, refs)
+			s.also(withholdQuery, kind, refs)
 		}
 	}
 	return kept, nil
 }
 
-// errCommentLeft marks the link of a comment that does not go with what it is on.
-var errCommentLeft = artifact.Invalid()
+// errLeft marks a link that does not go with what it is on, or that would tell of
+// what stays behind.
+var errLeft = artifact.Invalid()
 
 // arrive adds the rows of what the new scope gains.
 func (o *moveOp) arrive(s *state, moves map[artifact.Ref]*head, links []movedLink, from, to string) error {
@@ -252,12 +305,18 @@ func (o *moveOp) arrive(s *state, moves map[artifact.Ref]*head, links []movedLin
 			continue
 		}
 		r.Scope = to
-		if err := s.putRevision(r, noHash); err != nil {
+		if err := o.whole.putRevision(s, r, noHash); err != nil {
 			return err
 		}
 	}
+	o.whole.writeRevisions(s, to != artifact.Commons)
 	for _, h := range o.whole.heads {
 		h.Scope, h.hash = to, noHash
+		if by, err := artifact.ParseRef(h.SupersededBy); err == nil && moves[by] == nil {
+			if at := o.replacements[by]; at != artifact.Commons && at != to {
+				h.SupersededBy = "" // those who see it here may not know of that
+			}
+		}
 		payload := map[string]any{"revision": h.Head.Revision}
 		if h == o.outcome {
 			payload["reason"] = o.in.Reason
@@ -266,30 +325,32 @@ func (o *moveOp) arrive(s *state, moves map[artifact.Ref]*head, links []movedLin
 			return err
 		}
 	}
+	var ids, scopes []string
+	var hashes [][]byte
+	put := func(kind, ref, id, scope string, data any) error {
+		raw, hash, err := replicate.Encode(data)
+		if err != nil {
+			return err
+		}
+		ids, scopes, hashes = append(ids, id), append(scopes, scope), append(hashes, hash[:])
+		s.rows.putEncoded(scope, kind, ref, 1, hash, noHash, raw)
+		return s.rows.event(nil)
+	}
 	for _, l := range links {
 		l.Scope = l.scope
-		raw, hash, err := replicate.Encode(l.Link)
-		if err != nil {
-			return err
-		}
-		s.also(rewriteLinkQuery, l.ID, l.Scope, hash[:])
-		s.rows.putEncoded(l.Scope, replicate.KindLink, replicate.LinkType+":"+l.ID, 1, hash, noHash, raw)
-		if err := s.rows.event(nil); err != nil {
+		if err := put(replicate.KindLink, replicate.LinkType+":"+l.ID, l.ID, l.Scope, l.Link); err != nil {
 			return err
 		}
 	}
+	s.also(rewriteLinksQuery, ids, scopes, hashes)
+	ids, scopes, hashes = nil, nil, nil
 	for _, g := range o.whole.signals {
 		g.Scope = to
-		raw, hash, err := replicate.Encode(g.Signal)
-		if err != nil {
-			return err
-		}
-		s.also(rewriteSignalQuery, g.ID, g.Scope, hash[:])
-		s.rows.putEncoded(g.Scope, replicate.KindSignal, replicate.SignalType+":"+g.ID, 1, hash, noHash, raw)
-		if err := s.rows.event(nil); err != nil {
+		if err := put(replicate.KindSignal, replicate.SignalType+":"+g.ID, g.ID, g.Scope, g.Signal); err != nil {
 			return err
 		}
 	}
+	s.also(rewriteSignalsQuery, ids, scopes, hashes)
 	return nil
 }
 

@@ -139,7 +139,11 @@ func (o *inviteOp) decide(s *state) error {
 }
 
 func (o *inviteOp) answer(seq artifact.Seq, token string) any {
-	r := &verb.InviteResult{Code: o.code, Lab: o.lab, Scopes: o.scopes, ExpiresAt: o.expires, Receipt: verb.NewReceipt(o.requestID)}
+	code := o.code
+	if seq == 0 { // of a dry run: it was not kept
+		code = ""
+	}
+	r := &verb.InviteResult{Code: code, Lab: o.lab, Scopes: o.scopes, ExpiresAt: o.expires, Receipt: verb.NewReceipt(o.requestID)}
 	r.Place(seq, token, "")
 	return r
 }
@@ -267,21 +271,27 @@ type enrolOp struct {
 func (o *enrolOp) needs(*needs) {}
 
 func (o *enrolOp) load(ctx context.Context, db querier, s *state) error {
-	const query = `
-		SELECT i.lab, i.scopes, i.expires_at, coalesce(i.node_id, ''), coalesce(n.public_key, ''), n.revoked_at IS NOT NULL
-		FROM node_invite i LEFT JOIN edge_node n ON n.id = i.node_id
-		WHERE i.code_hash = $1
-		FOR UPDATE OF i`
+	const invite = `
+		SELECT lab, scopes, expires_at, coalesce(node_id, '') FROM node_invite
+		WHERE code_hash = $1
+		FOR UPDATE`
 	var expires time.Time
-	var key []byte
-	var revoked bool
-	err := db.QueryRow(ctx, query, o.hash[:]).Scan(&o.enrolment.Lab, &o.enrolment.Scopes, &expires, &o.enrolment.NodeID, &key, &revoked)
+	err := db.QueryRow(ctx, invite, o.hash[:]).Scan(&o.enrolment.Lab, &o.enrolment.Scopes, &expires, &o.enrolment.NodeID)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
+	} else if err != nil {
+		return err
+	}
+	// Read once the invitation is locked: another may have used it meanwhile.
+	const node = `SELECT public_key, revoked_at IS NOT NULL FROM edge_node WHERE id = $1`
+	var key []byte
+	var revoked bool
+	if err := db.QueryRow(ctx, node, o.enrolment.NodeID).Scan(&key, &revoked); err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return err
 	}
 	o.used = o.enrolment.NodeID != "" && bytes.Equal(key, o.key) && !revoked
 	o.valid = o.used || o.enrolment.NodeID == "" && s.caller.Now.Before(expires)
-	return err
+	return nil
 }
 
 func (o *enrolOp) decide(s *state) error {

@@ -41,13 +41,17 @@ type redactOp struct {
 	requestID string
 
 	whole whole // loaded
+	due   int   // versions that are whole
 	same  bool
 }
 
 func (o *redactOp) needs(*needs) {}
 
 func (o *redactOp) load(ctx context.Context, db querier, s *state) error {
-	o.whole, o.same = whole{}, false
+	o.whole, o.same, o.due = whole{}, false, 0
+	if _, err := db.Exec(ctx, turnQuery); err != nil {
+		return err
+	}
 	if err := o.whole.lock(ctx, db, []artifact.Ref{o.ref}); err != nil || len(o.whole.heads) == 0 {
 		return err
 	}
@@ -66,48 +70,50 @@ func (o *redactOp) decide(s *state) error {
 	if err := s.caller.Need(h.Scope, "redacting", verb.Admin); err != nil {
 		return err
 	}
-	due := 0
 	for _, r := range o.whole.revisions {
-		if r.Redaction == nil {
-			due++
+		if r.Redaction != nil {
+			continue
+		}
+		o.due++
+		// Earlier ones may have stayed in another scope.
+		if err := s.caller.Need(r.Scope, "redacting", verb.Admin); err != nil {
+			return err
 		}
 	}
-	if o.same = due == 0; o.same {
+	if o.same = o.due == 0; o.same {
 		return nil
 	}
-	if !s.dry && o.in.Revisions != due || s.dry && o.in.Revisions != 0 && o.in.Revisions != due {
+	if !s.dry && o.in.Revisions != o.due || s.dry && o.in.Revisions != 0 && o.in.Revisions != o.due {
 		return &artifact.Error{
-			Code: artifact.CodeValidationFailed, Reason: "unconfirmed", Details: map[string]any{"revisions": due},
-			Message:  fmt.Sprintf("a redaction cannot be undone: confirm it with revisions: %d", due),
-			Problems: []artifact.Problem{{Path: "/revisions", Constraint: "confirm", Message: fmt.Sprintf("%d versions would be redacted", due)}},
+			Code: artifact.CodeValidationFailed, Reason: "unconfirmed", Details: map[string]any{"revisions": o.due},
+			Message:  fmt.Sprintf("a redaction cannot be undone: confirm it with revisions: %d", o.due),
+			Problems: []artifact.Problem{{Path: "/revisions", Constraint: "confirm", Message: fmt.Sprintf("%d versions would be redacted", o.due)}},
 		}
 	}
 	s.also(allowRewrite)
 	s.rows.internal = h.audience == participants
 	mark := &replicate.Redaction{At: s.caller.Now, By: s.caller.Actor.ID, Reason: o.in.Reason}
-	scopes := map[string]bool{h.Scope: true}
 	for _, r := range o.whole.revisions {
-		scopes[r.Scope] = true
-		if r.Redaction != nil {
-			continue
+		if r.Redaction == nil {
+			r.Title, r.Note, r.Redaction = redactedTitle, "", mark
 		}
-		r.Title, r.Note, r.Redaction = redactedTitle, "", mark
-		if err := s.putRevision(r, r.hash); err != nil {
+		// Those that were redacted before are put again too: the log no longer
+		// says what they are.
+		if err := o.whole.putRevision(s, r, r.hash); err != nil {
 			return err
 		}
 	}
+	o.whole.writeRevisions(s, true)
 	h.Title = redactedTitle
-	for scope := range scopes {
-		s.also(withholdQuery, scope, []string{replicate.KindArtifact, replicate.KindRevision}, []string{o.ref.String()})
-	}
-	return s.addHead(h, &eventOf{typ: h.Type + ".redacted", ref: h.ref().String(), payload: map[string]any{"reason": o.in.Reason, "revisions": due}})
+	s.also(withholdQuery, replicate.KindArtifact, []string{o.ref.String()})
+	return s.addHead(h, &eventOf{typ: h.Type + ".redacted", ref: h.ref().String(), payload: map[string]any{"reason": o.in.Reason, "revisions": o.due}})
 }
 
 func (o *redactOp) answer(seq artifact.Seq, token string) any {
 	r := wholeResult(o.whole.heads[0], o.same, o.requestID, seq, token)
 	if seq == 0 && !o.same {
 		r.Warnings = append(r.Warnings, artifact.Problem{
-			Path: "/revisions", Constraint: "confirm", Message: fmt.Sprintf("to redact for good, send it without dry_run and with revisions: %d", len(o.whole.revisions)),
+			Path: "/revisions", Constraint: "confirm", Message: fmt.Sprintf("to redact for good, send it without dry_run and with revisions: %d", o.due),
 		})
 	}
 	return r

@@ -22,6 +22,8 @@ func (h *Hub) tokensRevoke(ctx context.Context, in verb.TokensRevokeRequest) (ou
 	switch {
 	case in.Session && (in.TokenID != "" || in.Agent != ""), in.TokenID != "" && in.Agent != "" || in.Issuer != "" && in.TokenID == "":
 		return out, artifact.Invalid(artifact.Problem{Constraint: "exactly_one", Message: "name a token by token_id and perhaps issuer, or an agent, or neither for the token of this request"})
+	case in.Agent != "" && !verb.ValidAgent(in.Agent):
+		return out, artifact.Invalid(artifact.Problem{Path: "/agent", Constraint: "agent_id", Message: "an agent's id is 1 to 200 printable ASCII characters without space", Value: artifact.Received(in.Agent)})
 	case in.Agent != "":
 		// Tokens carry whole seconds: those of the second that is running end too.
 		o.agent = in.Agent

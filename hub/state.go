@@ -20,6 +20,7 @@ type needs struct {
 	types    map[string]bool
 	scopes   map[string]bool
 	versions map[string]int // schema version by type, as the ops were checked
+	cited    map[citation]bool
 }
 
 // A triple identifies a link, with who makes it.
@@ -41,7 +42,7 @@ func newNeeds(ops []op) *needs {
 	n := &needs{
 		write: make(map[artifact.Ref]bool), share: make(map[artifact.Ref]bool), bases: make(map[artifact.Ref]bool),
 		links: make(map[triple]bool), signals: make(map[signalKey]bool),
-		types: make(map[string]bool), scopes: make(map[string]bool), versions: make(map[string]int),
+		types: make(map[string]bool), scopes: make(map[string]bool), versions: make(map[string]int), cited: make(map[citation]bool),
 	}
 	for _, o := range ops {
 		o.needs(n)
@@ -69,6 +70,7 @@ type state struct {
 	signals map[signalKey]*lastSignal
 	sums    map[signalKey]*signalSum // without voter
 	aliases map[string]artifact.Ref  // of a batch's earlier items
+	papers  papers
 
 	rows       changeRows
 	written    []*head // new and changed, each once
@@ -153,7 +155,7 @@ func newState(h *Hub, c *verb.Caller, imported bool) *state {
 		hub: h, caller: c, imported: imported, scopes: c.VisibleScopes(),
 		known: make(map[string]bool), versions: make(map[string]int),
 		heads: make(map[artifact.Ref]*head), taken: make(map[artifact.Ref]bool), bases: make(map[artifact.Ref]bool), links: make(map[triple]string),
-		signals: make(map[signalKey]*lastSignal), sums: make(map[signalKey]*signalSum), aliases: make(map[string]artifact.Ref),
+		signals: make(map[signalKey]*lastSignal), sums: make(map[signalKey]*signalSum), aliases: make(map[string]artifact.Ref), papers: make(papers),
 	}
 }
 

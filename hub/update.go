@@ -1,22 +1,20 @@
 package hub
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/replicate"
 	"github.com/scidex-ai/substrate/verb"
 )
 
-const (
-	maxNoteLength = 2000
-	maxPatchOps   = 1000
-)
+const maxNoteLength = 2000
 
 // update answers the verb of that name.
 func (h *Hub) update(ctx context.Context, in verb.UpdateRequest) (out verb.WriteResult, err error) {
@@ -45,15 +43,17 @@ type updateOp struct {
 	schema     *artifact.Schema
 	in         *verb.UpdateRequest
 	ref        artifact.Ref
-	content    []byte          // canonical, when the request gives the whole
-	patch      jsonpatch.Patch // of {content, state, title}
+	content    []byte // canonical, when the request gives the whole
 	signatures []byte
 	provenance replicate.Provenance
 	requestID  string
 
-	outcome artifact.Ref // decided; pinned
-	version int
-	same    bool
+	warnings []artifact.Problem // decided
+	base     *artifact.Version  // loaded, when it is not current
+	outcome  artifact.Ref       // decided; pinned
+	version  int
+	same     bool
+	merged   bool
 }
 
 // newUpdate checks all of a request that can be checked without the database.
@@ -128,15 +128,7 @@ func (o *updateOp) parseChange(in *verb.UpdateRequest) (problems []artifact.Prob
 			return faults
 		}
 	case len(in.Patch) > 0:
-		problems = artifact.CheckJSON(in.Patch, "/patch", artifact.MaxContentDepth)
-		if problems != nil {
-			return problems
-		}
-		patch, err := jsonpatch.DecodePatch(in.Patch)
-		if err != nil || len(patch) > maxPatchOps {
-			return []artifact.Problem{{Path: "/patch", Constraint: "json_patch", Message: "a patch is an array of at most 1000 operations of RFC 6902"}}
-		}
-		o.patch = patch
+		problems = artifact.CheckJSON(in.Patch, "/patch", artifact.MaxContentDepth) // all else when it is applied
 	}
 	return problems
 }
@@ -165,10 +157,7 @@ func (o *updateOp) decide(s *state) error {
 		e.Reason = artifact.ReasonUnknownBase
 		return e
 	}
-	if current.ContentHash != o.in.BaseContentHash {
-		return conflict(current, artifact.ReasonStaleBase, "the artifact changed since the version you read", o.in.BaseContentHash)
-	}
-	next, err := o.next(current)
+	next, err := o.nextVersion(s, current)
 	if err != nil {
 		return err
 	}
@@ -176,16 +165,19 @@ func (o *updateOp) decide(s *state) error {
 		o.outcome, o.version, o.same = current.ref(), current.Head.Revision, true
 		return nil
 	}
-	if err := o.schema.CheckTransition(current.State, next.state, s.caller.RolesIn(current.Scope)); err != nil {
+	if err := o.schema.CheckTransition(current.State, next.State, s.caller.RolesIn(current.Scope)); err != nil {
 		return err
 	}
-	moved := map[string]any{"from": current.State, "to": next.state}
-	stateChanged := current.State != next.state
-	current.ContentHash, current.Title, current.State, current.SchemaVersion = next.hash, next.title, next.state, o.schema.SchemaVersion
+	if err := o.guard(s, current, next); err != nil {
+		return err
+	}
+	moved := map[string]any{"from": current.State, "to": next.State}
+	stateChanged := current.State != next.State
+	current.ContentHash, current.Title, current.State, current.SchemaVersion = next.hash, next.Title, next.State, o.schema.SchemaVersion
 	current.Head.Revision++
-	current.UpdatedAt, current.UpdatedBy, current.content = s.caller.Now, s.caller.Actor.ID, next.content
+	current.UpdatedAt, current.UpdatedBy, current.content = s.caller.Now, s.caller.Actor.ID, next.Content
 	o.outcome, o.version = current.ref(), current.Head.Revision
-	if err := s.addRevision(current, next.content, o.provenance, o.in.Note, o.signatures); err != nil {
+	if err := s.addRevision(current, next.Content, o.provenance, o.in.Note, o.signatures); err != nil {
 		return err
 	}
 	err = s.addHead(current, &eventOf{typ: o.ref.Type + ".updated", ref: o.outcome.String(), payload: map[string]any{
@@ -195,6 +187,55 @@ func (o *updateOp) decide(s *state) error {
 		return err
 	}
 	return s.rows.emit(current.Scope, o.ref.String(), o.version, &eventOf{typ: o.ref.Type + ".lifecycle", ref: o.outcome.String(), payload: moved})
+}
+
+// guard runs the type's validators, and keeps what a paper is cited by.
+func (o *updateOp) guard(s *state, current *head, next nextVersion) error {
+	inspection := inspect(o.schema, next.Content, false)
+	refused, shadowed := inspection.Check(s.papers.known(inspection.Lookups(), current.Scope), "/content")
+	if refused != nil {
+		return artifact.Invalid(refused...)
+	}
+	o.warnings = s.hub.shadow(o.schema.Type, shadowed)
+	if o.ref.Type != paperType || !current.IsLatest {
+		return nil
+	}
+	s.also(deletePaperKeyQuery, o.ref.ID)
+	keys := paperKeys(strings.TrimPrefix(o.ref.ID, current.Scope+"/"), next.Content)
+	for _, k := range keys {
+		if s.papers[k][current.Scope] == o.ref.ID {
+			delete(s.papers[k], current.Scope) // it is written again
+		}
+	}
+	return s.claimPaper(o.ref, current.Scope, keys)
+}
+
+// cites adds what the next version will be looked up for, as far as it is known
+// before the merge.
+func (o *updateOp) cites(ctx context.Context, db querier, s *state, current *head) error {
+	if len(o.schema.Validators) == 0 && o.ref.Type != paperType {
+		return nil
+	}
+	from := artifact.Version{Content: current.content, State: current.State, Title: current.Title}
+	contents := [][]byte{current.content}
+	if o.base != nil {
+		from = *o.base
+	}
+	if next, err := o.apply(from); err == nil {
+		contents = append(contents, next.Content)
+	}
+	cited := make(map[citation]bool)
+	for _, content := range contents {
+		for _, c := range append(inspect(o.schema, content, false).Lookups(), paperKeys(o.ref.ID, content)...) {
+			cited[c] = true
+		}
+	}
+	if len(cited) == 0 {
+		return nil
+	}
+	b := new(pgx.Batch)
+	s.queuePapers(b, cited)
+	return db.SendBatch(ctx, b).Close()
 }
 
 // allowed refuses those who may not write the artifact: a contributor may, a
@@ -207,94 +248,162 @@ func (o *updateOp) allowed(s *state, current *head) error {
 	return s.needWriter(current.Scope, "updating")
 }
 
-// A nextVersion is what an update makes of an artifact.
-type nextVersion struct {
-	title, state string
-	content      []byte
-	hash         artifact.Hash
+// nextVersion returns what the update makes of the artifact. When its base is not
+// current, that is the merge of both changes, if it was asked for and is clean;
+// else the error is the conflict.
+func (o *updateOp) nextVersion(s *state, current *head) (n nextVersion, err error) {
+	now := artifact.Version{Content: current.content, State: current.State, Title: current.Title}
+	if current.ContentHash == o.in.BaseContentHash {
+		return o.apply(now)
+	}
+	if o.base == nil {
+		return n, errNeedsContent // it became stale after the base was looked for
+	}
+	theirs, err := o.apply(*o.base)
+	if err != nil {
+		return n, err
+	}
+	if theirs.hash == current.ContentHash {
+		return theirs, nil // both made the same of it
+	}
+	merged, hint, err := o.merge(s, current, now, theirs)
+	if err != nil {
+		return n, err
+	}
+	if hint.Clean && o.in.AutoMerge {
+		o.merged = true
+		return merged, nil
+	}
+	conflict := conflict(current, artifact.ReasonStaleBase, "the artifact changed since the version you read", o.in.BaseContentHash)
+	conflict.Conflict.Merge = hint
+	if conflict.Conflict.Diff, err = artifact.Diff(*o.base, now); err != nil {
+		return n, err
+	}
+	return n, conflict
 }
 
-func (o *updateOp) next(current *head) (n nextVersion, err error) {
-	n = nextVersion{title: current.Title, state: current.State, content: current.content}
-	if o.content != nil {
-		n.content = o.content
+// merge merges the change with what changed since its base. What it makes must
+// itself be allowed, or it is not clean.
+func (o *updateOp) merge(s *state, current *head, now artifact.Version, theirs nextVersion) (n nextVersion, hint *artifact.MergeHint, err error) {
+	var fields []string
+	if o.schema.Merge != nil {
+		fields = o.schema.Merge.TextFields
 	}
-	if o.in.Title != "" {
-		n.title = o.in.Title
+	m, err := artifact.Merge(*o.base, now, theirs.Version, fields)
+	if err != nil {
+		return n, nil, err
 	}
-	if o.in.State != "" {
-		n.state = o.in.State
+	hint = &artifact.MergeHint{Conflicting: append([]string{}, m.Conflicts...), Base: current.ContentHash}
+	if !m.Clean() {
+		return n, hint, nil
 	}
+	if n, hint.Problems = o.check(m.Version, "/content"); hint.Problems != nil {
+		return n, hint, nil
+	}
+	if err := o.schema.CheckTransition(current.State, n.State, s.caller.RolesIn(current.Scope)); err != nil {
+		hint.Problems = []artifact.Problem{{Path: "/state", Constraint: "lifecycle", Message: artifact.AsError(err).Message}}
+		return n, hint, nil
+	}
+	hint.Clean, hint.Title, hint.State, hint.Content = true, n.Title, n.State, n.Content
+	return n, hint, nil
+}
+
+// A nextVersion is what an update makes of an artifact.
+type nextVersion struct {
+	artifact.Version
+	hash artifact.Hash
+}
+
+// apply applies the request to a version.
+func (o *updateOp) apply(to artifact.Version) (n nextVersion, err error) {
+	v := to
+	whole := o.content != nil // it was checked already
 	switch {
+	case whole:
+		v.Content = o.content
 	case len(o.in.MergePatch) > 0:
-		merged, err := jsonpatch.MergePatch(current.content, o.in.MergePatch)
-		if err != nil {
+		if v.Content, err = jsonpatch.MergePatch(v.Content, o.in.MergePatch); err != nil {
 			return n, artifact.Invalid(artifact.Problem{Path: "/merge_patch", Constraint: "merge_patch", Message: "the patch does not apply to the base"})
 		}
-		n.content = merged
-	case o.patch != nil:
-		if err := o.applyPatch(current, &n); err != nil {
-			return n, err
-		}
-	}
-	if o.content == nil && (o.patch != nil || len(o.in.MergePatch) > 0) {
-		content, problems := artifact.Canonical(n.content, "/content")
-		if content != nil {
-			problems = o.schema.Validate(content, "/content")
-		}
-		if problems != nil {
+	case len(o.in.Patch) > 0:
+		var problems []artifact.Problem
+		if v, problems = v.Patch(o.in.Patch, "/patch"); problems != nil {
 			return n, artifact.Invalid(problems...)
 		}
-		n.content = content
 	}
-	n.hash = artifact.ContentHash(o.ref.Type, n.title, n.state, n.content)
+	if o.in.Title != "" {
+		v.Title = o.in.Title
+	}
+	if o.in.State != "" {
+		v.State = o.in.State
+	}
+	if whole || len(o.in.MergePatch)+len(o.in.Patch) == 0 {
+		n.Version, n.hash = v, artifact.ContentHash(o.ref.Type, v.Title, v.State, v.Content)
+		return n, nil
+	}
+	n, problems := o.check(v, "/content")
+	if problems != nil {
+		return n, artifact.Invalid(problems...)
+	}
 	return n, nil
 }
 
-// applyPatch applies a JSON Patch to {content, state, title}.
-func (o *updateOp) applyPatch(current *head, n *nextVersion) error {
-	refuse := func(message string) error {
-		return artifact.Invalid(artifact.Problem{Path: "/patch", Constraint: "json_patch", Message: message})
+// check returns a version in canonical form, or what is wrong with it.
+func (o *updateOp) check(v artifact.Version, at string) (n nextVersion, problems []artifact.Problem) {
+	content, problems := artifact.Canonical(v.Content, at)
+	if content != nil {
+		problems = o.schema.Validate(content, at)
 	}
-	type document struct {
-		Content json.RawMessage `json:"content"`
-		State   string          `json:"state"`
-		Title   string          `json:"title"`
+	if p := artifact.CheckTitle(v.Title, "/title"); p != nil {
+		problems = append(problems, *p)
 	}
-	raw, err := json.Marshal(document{current.content, n.state, n.title})
+	if v.State != o.schema.Initial() {
+		if p := o.schema.CheckState(v.State, "/state"); p != nil {
+			problems = append(problems, *p)
+		}
+	}
+	v.Content = content
+	n.Version = v
+	if problems == nil {
+		n.hash = artifact.ContentHash(o.ref.Type, v.Title, v.State, content)
+	}
+	return n, problems
+}
+
+var _ loader = (*updateOp)(nil)
+
+const baseQuery = `
+	SELECT r.title, r.state, r.content FROM artifact_revision r
+	WHERE r.scope = ANY ($1) AND r.type = $2 AND r.id = $3 AND r.content_hash = $4
+	ORDER BY r.revision DESC LIMIT 1`
+
+// load implements loader: it reads the base, but only when it is not current.
+func (o *updateOp) load(ctx context.Context, db querier, s *state) error {
+	o.base, o.merged = nil, false
+	current, ok := s.heads[o.ref]
+	if !ok {
+		return nil
+	}
+	if current.ContentHash == o.in.BaseContentHash {
+		return o.cites(ctx, db, s, current)
+	}
+	var v artifact.Version
+	var content string
+	err := db.QueryRow(ctx, baseQuery, s.scopes, o.ref.Type, o.ref.ID, o.in.BaseContentHash[:]).Scan(&v.Title, &v.State, &content)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil // decide says that there is no such version
+	}
+	v.Content, o.base = []byte(content), &v
 	if err != nil {
 		return err
 	}
-	options := jsonpatch.NewApplyOptions()
-	options.SupportNegativeIndices = false // RFC 6901 has none
-	options.AccumulatedCopySizeLimit = artifact.MaxContentBytes
-	options.EscapeHTML = false
-	patched, err := o.patch.ApplyWithOptions(raw, options)
-	if err != nil {
-		return refuse("the patch does not apply to the base: " + err.Error())
-	}
-	var d document
-	dec := json.NewDecoder(bytes.NewReader(patched))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&d); err != nil || d.Content == nil {
-		return refuse("the patched document is {content, state, title}")
-	}
-	if p := artifact.CheckTitle(d.Title, "/title"); p != nil {
-		return artifact.Invalid(*p)
-	}
-	if d.State != n.state {
-		if p := o.schema.CheckState(d.State, "/state"); p != nil {
-			return artifact.Invalid(*p)
-		}
-	}
-	n.content, n.state, n.title = d.Content, d.State, d.Title
-	return nil
+	return o.cites(ctx, db, s, current)
 }
 
 func (o *updateOp) answer(seq artifact.Seq, token string) any {
 	r := &verb.WriteResult{
 		Ref: o.outcome, ContentHash: o.outcome.Hash, Revision: o.version, RequestID: o.requestID, Idempotency: verb.IdempotencyNone,
-		ProvenanceRefs: []string{}, Warnings: []artifact.Problem{}, Signatures: o.signatures, Seq: seq, ConsistencyToken: token,
+		ProvenanceRefs: []string{}, Warnings: append([]artifact.Problem{}, o.warnings...), Signatures: o.signatures, Merged: o.merged, Seq: seq, ConsistencyToken: token,
 	}
 	if o.same {
 		r.Signatures = nil

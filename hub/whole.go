@@ -20,6 +20,16 @@ type whole struct {
 	revisions []*revisionRow
 	links     []*linkEnds
 	signals   []*signalRow
+
+	// What is written again, column by column.
+	rewritten revisionColumns
+}
+
+type revisionColumns struct {
+	typ, id, scope, title, note []string
+	revision                    []int
+	redaction                   []*string
+	rowHash                     [][]byte
 }
 
 // linkEnds is a link with the scopes of its ends.
@@ -73,23 +83,44 @@ const (
 	// allowRewrite lets this transaction update append-only tables.
 	allowRewrite = `SELECT set_config('scidex.rewrite', 'on', true)`
 
-	rewriteRevisionQuery = `
-		UPDATE artifact_revision
-		SET scope = $4, title = $5, note = $6, redaction = $7, row_hash = $8, content = CASE WHEN $7::text IS NULL THEN content ELSE '{}' END
-		WHERE type = $1 AND id = $2 AND revision = $3`
-	rewriteLinkQuery   = `UPDATE link SET scope = $2, row_hash = $3 WHERE id = $1`
-	deleteLinkQuery    = `DELETE FROM link WHERE id = $1`
-	rewriteSignalQuery = `UPDATE signal SET scope = $2, row_hash = $3 WHERE id = $1`
+	rewriteRevisionsQuery = `
+		UPDATE artifact_revision r
+		SET scope = k.scope, title = k.title, note = k.note, redaction = k.redaction, row_hash = k.row_hash,
+			content = CASE WHEN k.redaction IS NULL THEN r.content ELSE '{}' END
+		FROM unnest($1::text[], $2::text[], $3::integer[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bytea[])
+			AS k (type, id, revision, scope, title, note, redaction, row_hash)
+		WHERE r.type = k.type AND r.id = k.id AND r.revision = k.revision`
+	rewriteLinksQuery = `
+		UPDATE link l SET scope = k.scope, row_hash = k.row_hash
+		FROM unnest($1::text[], $2::text[], $3::bytea[]) AS k (id, scope, row_hash)
+		WHERE l.id = k.id`
+	retractLinksQuery = `
+		INSERT INTO link_retraction (id, link, retracted_at, retracted_by, reason)
+		SELECT l.id, to_jsonb(l)::text, $2, $3, $4 FROM link l WHERE l.id = ANY ($1)`
+	deleteLinksQuery    = `DELETE FROM link WHERE id = ANY ($1)`
+	rewriteSignalsQuery = `
+		UPDATE signal s SET scope = k.scope, row_hash = k.row_hash
+		FROM unnest($1::text[], $2::text[], $3::bytea[]) AS k (id, scope, row_hash)
+		WHERE s.id = k.id`
 
-	// withholdQuery takes out of the log what it said of things before. Their
-	// hashes stay, so the chain holds.
+	// The withholding queries take out of the log what it said of things before,
+	// in whatever scope. Their hashes stay, so the chain holds.
 	withholdQuery = `
-		UPDATE feed.change SET data = NULL
-		WHERE op = 'P' AND data IS NOT NULL AND scope = $1 AND kind = ANY ($2) AND ref = ANY ($3)`
+		UPDATE feed.change c SET data = NULL
+		FROM unnest($2::text[]) AS k (ref)
+		WHERE c.op = 'P' AND c.data IS NOT NULL AND c.ref = k.ref AND c.kind = $1`
+	withholdRevisionsQuery = `
+		UPDATE feed.change c SET data = NULL
+		FROM unnest($1::text[], $2::integer[]) AS k (ref, revision)
+		WHERE c.op = 'P' AND c.data IS NOT NULL AND c.ref = k.ref AND c.kind = 'revision' AND c.revision = k.revision`
+
+	// turnQuery makes moves and redactions take turns: each reads the scopes of
+	// what another one moves.
+	turnQuery = `SELECT pg_advisory_xact_lock(hashtextextended('move', 0))`
 )
 
 // maxWhole bounds how many rows one move or redaction rewrites.
-const maxWhole = 20_000
+const maxWhole = 100_000
 
 // errTooLarge refuses what one transaction should not hold.
 func errTooLarge(what string, n int) error {
@@ -196,6 +227,57 @@ func (w *whole) readLinks(ctx context.Context, db querier) error {
 	return err
 }
 
+// scopesQuery reads where things are.
+const scopesOfQuery = `
+	SELECT a.type, a.id, CASE WHEN a.audience = 'scope' THEN a.scope ELSE '' END
+	FROM artifact a JOIN unnest($1::text[], $2::text[]) AS k (type, id) ON a.type = k.type AND a.id = k.id`
+
+// evidenceScopes returns the scopes of what backs the links; "" for what its
+// participants alone see.
+func (w *whole) evidenceScopes(ctx context.Context, db querier) (map[artifact.Ref]string, error) {
+	var refs []artifact.Ref
+	for _, l := range w.links {
+		for _, text := range l.EvidenceRefs {
+			if ref, err := artifact.ParseRef(text); err == nil {
+				refs = append(refs, ref.Current())
+			}
+		}
+	}
+	return scopesOf(ctx, db, refs)
+}
+
+// scopesOf returns the scopes of what is there; "" for what its participants alone
+// see.
+func scopesOf(ctx context.Context, db querier, refs []artifact.Ref) (map[artifact.Ref]string, error) {
+	scopes := make(map[artifact.Ref]string)
+	if refs == nil {
+		return scopes, nil
+	}
+	types, ids := columnsOf(refs)
+	rows, err := db.Query(ctx, scopesOfQuery, types, ids)
+	if err != nil {
+		return nil, err
+	}
+	var ref artifact.Ref
+	var scope string
+	_, err = pgx.ForEachRow(rows, []any{&ref.Type, &ref.ID, &scope}, func() error {
+		scopes[ref] = scope
+		return nil
+	})
+	return scopes, err
+}
+
+// replacementScopes returns the scopes of what the heads were superseded by.
+func (w *whole) replacementScopes(ctx context.Context, db querier) (map[artifact.Ref]string, error) {
+	var refs []artifact.Ref
+	for _, h := range w.heads {
+		if ref, err := artifact.ParseRef(h.SupersededBy); err == nil {
+			refs = append(refs, ref)
+		}
+	}
+	return scopesOf(ctx, db, refs)
+}
+
 // readSignals reads signals, each with the aggregate as it is now.
 func (w *whole) readSignals(ctx context.Context, db querier) error {
 	types, ids := columnsOf(w.refs())
@@ -229,7 +311,7 @@ func (w *whole) readSignals(ctx context.Context, db querier) error {
 }
 
 // putRevision adds the row of a version as it is now, and its write.
-func (s *state) putRevision(r *revisionRow, prev artifact.Hash) error {
+func (w *whole) putRevision(s *state, r *revisionRow, prev artifact.Hash) error {
 	raw, hash, err := replicate.Encode(r.Revision)
 	if err != nil {
 		return err
@@ -243,7 +325,27 @@ func (s *state) putRevision(r *revisionRow, prev artifact.Hash) error {
 		}
 		redaction = textOrNull(text)
 	}
-	s.also(rewriteRevisionQuery, r.Type, r.ID, r.Revision.Revision, r.Scope, r.Title, r.Note, redaction, hash[:])
+	c := &w.rewritten
+	c.typ, c.id, c.revision = append(c.typ, r.Type), append(c.id, r.ID), append(c.revision, r.Revision.Revision)
+	c.scope, c.title, c.note = append(c.scope, r.Scope), append(c.title, r.Title), append(c.note, r.Note)
+	c.redaction, c.rowHash = append(c.redaction, redaction), append(c.rowHash, hash[:])
 	s.rows.putEncoded(r.Scope, replicate.KindRevision, r.Type+":"+r.ID, r.Revision.Revision, hash, prev, raw)
 	return s.rows.event(nil)
+}
+
+// writeRevisions adds the writes of the versions that were put, and takes out of
+// the log what it said of them before.
+func (w *whole) writeRevisions(s *state, withhold bool) {
+	c := &w.rewritten
+	if len(c.id) == 0 {
+		return
+	}
+	s.also(rewriteRevisionsQuery, c.typ, c.id, c.revision, c.scope, c.title, c.note, c.redaction, c.rowHash)
+	if withhold {
+		refs := make([]string, len(c.id))
+		for i := range refs {
+			refs[i] = c.typ[i] + ":" + c.id[i]
+		}
+		s.also(withholdRevisionsQuery, refs, c.revision)
+	}
 }

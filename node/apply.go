@@ -172,9 +172,15 @@ func (s *Store) emptyWAL(ctx context.Context) {
 	if !s.erasing {
 		return
 	}
+	ctx = context.WithoutCancel(ctx)
+	// Waiting for the reader would hold up the feed.
+	if _, err := s.conn.ExecContext(ctx, "PRAGMA busy_timeout = 0"); err != nil {
+		return
+	}
 	var busy, pages, moved int
-	err := s.conn.QueryRowContext(context.WithoutCancel(ctx), "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &pages, &moved)
-	s.erasing = err != nil || busy != 0
+	err := s.conn.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &pages, &moved)
+	_, again := s.conn.ExecContext(ctx, "PRAGMA busy_timeout = 5000")
+	s.erasing = errors.Join(err, again) != nil || busy != 0
 }
 
 // Abort implements [replicate.Sink].

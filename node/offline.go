@@ -55,7 +55,7 @@ func (n *Node) noteHeard(at time.Time) {
 // readHeard returns when the hub was last heard of; the start of time for never.
 func readHeard(dir string) time.Time {
 	info, err := os.Stat(filepath.Join(dir, heardFile))
-	if err != nil {
+	if err != nil || info.ModTime().After(time.Now().Add(verb.Leeway)) { // of another clock
 		return time.Time{}
 	}
 	return info.ModTime()

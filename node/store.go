@@ -116,6 +116,8 @@ func (s *Store) open(ctx context.Context, path string) (err error) {
 		return err
 	}
 	s.now.Store(&moment{position: p, recent: recent{floor: p.Seq}, next: make(chan struct{})})
+	s.erasing = true // a process that was killed may have left something
+	s.emptyWAL(ctx)
 	return nil
 }
 

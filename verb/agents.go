@@ -304,6 +304,7 @@ func Recipients(ctx context.Context, from AgentSource, c *Caller, recipient stri
 	case cut(groupPrefix):
 		if artifact.ValidID(name) {
 			out.Agents, err = from.Group(ctx, name)
+			out.Agents = slices.DeleteFunc(out.Agents, func(id string) bool { return !ValidAgent(id) })
 		}
 	case cut("@"):
 		if !ValidHandle(name) {

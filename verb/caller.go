@@ -185,7 +185,7 @@ func (c *Caller) Valid() error {
 
 // ValidAgent reports whether a text can be the id of an agent.
 func ValidAgent(id string) bool {
-	return id != "" && len(id) <= 200 && !strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' })
+	return id != "" && id != "*" && len(id) <= 200 && !strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
 type callerKey struct{}

@@ -100,7 +100,7 @@ func (c *Claims) Validate() error {
 	if !validName(c.Subject) {
 		return errors.New("sub is 1 to 200 printable ASCII characters without space")
 	}
-	if c.Subject == anonymous || strings.HasPrefix(c.Subject, nodeIssuer) {
+	if !ValidAgent(c.Subject) || c.Subject == anonymous || strings.HasPrefix(c.Subject, nodeIssuer) {
 		return fmt.Errorf("sub is not %s, and does not begin with %s: these name callers without a token, and nodes", anonymous, nodeIssuer)
 	}
 	if !slices.Contains(ActorKinds, c.ActorKind) {

@@ -167,6 +167,7 @@ type UpdateRequest struct {
 	Title           string          `json:"title,omitempty" jsonschema:"new title"`
 	State           string          `json:"state,omitempty" jsonschema:"new lifecycle state"`
 	Note            string          `json:"note,omitempty" jsonschema:"why, for the history"`
+	AutoMerge       bool            `json:"auto_merge,omitempty" jsonschema:"true merges your change with what changed since your base, if that can be done cleanly"`
 	Signing
 	WriteOptions
 }
@@ -214,7 +215,9 @@ type WriteResult struct {
 	ContentHash      artifact.Hash      `json:"content_hash"`
 	Revision         int                `json:"revision"`
 	Created          bool               `json:"created"`
-	Links            []string           `json:"links,omitempty"` // refs of the links made with it
+	Merged           bool               `json:"merged,omitempty"`        // with what had changed since the base
+	SupersededBy     string             `json:"superseded_by,omitempty"` // ref of what replaces it now
+	Links            []string           `json:"links,omitempty"`         // refs of the links made with it
 	RequestID        string             `json:"request_id"`
 	Idempotency      string             `json:"idempotency"`
 	ProvenanceRefs   []string           `json:"provenance_refs"`

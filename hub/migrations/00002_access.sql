@@ -81,6 +81,18 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
+-- By which a move or redaction finds what the log said of a thing.
+CREATE INDEX change_by_ref ON feed.change (ref) WHERE op = 'P' AND data IS NOT NULL;
+
+-- Links that were taken back, as they were.
+CREATE TABLE link_retraction (
+    id           text COLLATE "C" PRIMARY KEY,
+    link         text NOT NULL,               -- JSON of the row
+    retracted_at timestamptz NOT NULL,
+    retracted_by text NOT NULL,
+    reason       text NOT NULL
+);
+
 -- Nodes and the invitations by which they enrol.
 CREATE TABLE edge_node (
     id           text COLLATE "C" PRIMARY KEY,
@@ -103,7 +115,8 @@ CREATE TABLE node_invite (
 );
 
 -- +goose Down
-DROP TABLE node_invite, edge_node, participant, revocation, agent_seen, handle, membership;
+DROP INDEX feed.change_by_ref;
+DROP TABLE link_retraction, node_invite, edge_node, participant, revocation, agent_seen, handle, membership;
 ALTER TABLE artifact_revision DROP COLUMN additional_signatures, DROP COLUMN redaction;
 ALTER TABLE artifact DROP COLUMN audience;
 ALTER TABLE signing_key DROP COLUMN ends_at;

@@ -1,0 +1,137 @@
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/verb"
+)
+
+const (
+	commentType = "comment"
+	maxComment  = 65_536 // characters
+	maxHeadline = 80     // characters of a comment's title
+)
+
+// comment answers the verb of that name.
+func (h *Hub) comment(ctx context.Context, in verb.CommentRequest) (out verb.WriteResult, err error) {
+	c, err := verb.CallerFrom(ctx)
+	if err != nil {
+		return out, err
+	}
+	return single[verb.WriteResult](ctx, h, c, &writeRequest{
+		verb: verb.Comment.Name, request: in, options: in.WriteOptions,
+		prepare: func() ([]op, error) {
+			o, err := h.newComment(c, &in)
+			return []op{o}, err
+		},
+	})
+}
+
+// A commentOp makes a comment with its links. Its scope is the target's, unless
+// told, and known only once that is read.
+type commentOp struct {
+	*createOp
+	in     *verb.CommentRequest
+	target artifact.Ref
+	local  string // id within the scope
+}
+
+func (h *Hub) newComment(c *verb.Caller, in *verb.CommentRequest) (*commentOp, error) {
+	var problems []artifact.Problem
+	target, err := artifact.ParseRef(in.Ref)
+	if err != nil {
+		problems = append(problems, artifact.AsError(at(err, "/ref")).Problems...)
+	}
+	if n := utf8.RuneCountInString(in.Body); n < 1 || n > maxComment || strings.TrimSpace(in.Body) == "" {
+		problems = append(problems, artifact.Problem{Path: "/body", Constraint: "length", Message: "a comment is 1 to 65,536 characters"})
+	}
+	links := []verb.LinkSpec{{Predicate: commentsOn, To: in.Ref}}
+	if in.ThreadParent != "" {
+		parent, err := artifact.ParseRef(in.ThreadParent)
+		switch {
+		case err != nil:
+			problems = append(problems, artifact.AsError(at(err, "/thread_parent")).Problems...)
+		case parent.Type != commentType:
+			problems = append(problems, artifact.Problem{Path: "/thread_parent", Constraint: "to_types", Message: "a comment answers a comment", Value: artifact.Received(in.ThreadParent)})
+		}
+		links = append(links, verb.LinkSpec{Predicate: repliesTo, To: in.ThreadParent})
+	}
+	if problems != nil {
+		return nil, artifact.Invalid(problems...)
+	}
+	body := map[string]string{"markdown": in.Body}
+	if in.Kind != "" {
+		body["kind"] = in.Kind
+	}
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	made, err := h.newCreate(c, &verb.CreateRequest{Type: commentType, Title: headline(in.Body), Content: raw, Links: links}, "", verb.Comment.Name, false)
+	if err != nil {
+		return nil, err
+	}
+	return &commentOp{createOp: made, in: in, target: target.Current(), local: made.ref.ID}, nil
+}
+
+// headline returns the first line of a text as a title.
+func headline(text string) string {
+	line := strings.Join(strings.Fields(strings.SplitN(strings.TrimSpace(text), "\n", 2)[0]), " ")
+	if r := []rune(line); len(r) > maxHeadline {
+		return string(r[:maxHeadline-1]) + "…"
+	}
+	return line
+}
+
+func (o *commentOp) needs(n *needs) {
+	o.createOp.needs(n)
+	n.share[o.target] = true
+	if o.in.Scope != "" {
+		n.scopes[o.in.Scope] = true
+	}
+}
+
+var _ loader = (*commentOp)(nil)
+
+// load implements loader: it settles the comment's scope, and with it its id.
+func (o *commentOp) load(context.Context, querier, *state) error { return nil }
+
+func (o *commentOp) decide(s *state) error {
+	target, err := s.visible(o.target)
+	if err != nil {
+		return err
+	}
+	scope := o.in.Scope
+	switch {
+	case scope == "":
+		scope = target.Scope
+		s.known[scope] = true
+	case !s.known[scope]:
+		return noScopeToWrite(scope)
+	}
+	o.settle(scope)
+	if err := o.createOp.decide(s); err != nil {
+		return err
+	}
+	s.rows.internal = target.audience == participants
+	return s.rows.emit(scope, o.target.String(), target.Head.Revision, &eventOf{
+		typ: target.Type + ".commented", ref: target.ref().String(), payload: map[string]any{"comment": o.ref.Current().String()},
+	})
+}
+
+// settle gives the comment the scope and the id that goes with it.
+func (o *commentOp) settle(scope string) {
+	o.scope = scope
+	o.ref.ID = o.local
+	if scope != artifact.Commons {
+		o.ref.ID = scope + "/" + o.local
+	}
+	for _, l := range o.links {
+		l.fromText = o.ref.Current().String()
+		l.from = o.ref.Current()
+	}
+}

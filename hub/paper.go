@@ -1,0 +1,119 @@
+package hub
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/scidex-ai/substrate/artifact"
+)
+
+const paperType = "paper"
+
+// A citation is what a PubMed id or DOI is looked up by. DOIs are in lower case.
+type citation = artifact.Lookup
+
+const (
+	papersQuery = `
+		SELECT p.kind, p.key, p.scope, p.id
+		FROM paper_key p JOIN unnest($2::text[], $3::text[]) AS k (kind, key) ON p.kind = k.kind AND p.key = k.key
+		WHERE p.scope = ANY ($1)`
+	insertPaperKeyQuery = `INSERT INTO paper_key (kind, key, scope, id) VALUES ($1, $2, $3, $4)`
+	deletePaperKeyQuery = `DELETE FROM paper_key WHERE id = $1`
+	movePaperKeyQuery   = `
+		INSERT INTO paper_key (kind, key, scope, id) VALUES ($1, $2, $3, $4)
+		ON CONFLICT DO NOTHING`
+)
+
+// paperKeys returns what a paper is cited by: the ids in its content and, in
+// commons, its own id.
+func paperKeys(id string, content []byte) (keys []citation) {
+	var c struct{ PMID, DOI string }
+	_ = json.Unmarshal(content, &c) // the schema has checked it; else there are none
+	add := func(kind artifact.CitationKind, text string) {
+		if key, ok := kind.Normalize(text); ok {
+			if l := (citation{Kind: kind, ID: key}); !slices.Contains(keys, l) {
+				keys = append(keys, l)
+			}
+		}
+	}
+	if n, ok := strings.CutPrefix(id, "PMID:"); ok {
+		add(artifact.CitePMID, n)
+	}
+	add(artifact.CitePMID, c.PMID)
+	add(artifact.CiteDOI, c.DOI)
+	return keys
+}
+
+// keyKind is the kind of a citation in the table.
+func keyKind(k artifact.CitationKind) string { return strings.ToLower(string(k)) }
+
+// queuePapers reads which papers are cited, in the scopes that the caller sees.
+func (s *state) queuePapers(b *pgx.Batch, cited map[citation]bool) {
+	if len(cited) == 0 {
+		return
+	}
+	var kinds, keys []string
+	for c := range cited {
+		kinds, keys = append(kinds, keyKind(c.Kind)), append(keys, c.ID)
+	}
+	b.Queue(papersQuery, s.scopes, kinds, keys).Query(func(rows pgx.Rows) error {
+		var kind, key, scope, id string
+		_, err := pgx.ForEachRow(rows, []any{&kind, &key, &scope, &id}, func() error {
+			for c := range cited {
+				if c.ID == key && keyKind(c.Kind) == kind {
+					s.papers.set(c, scope, id)
+				}
+			}
+			return nil
+		})
+		return err
+	})
+}
+
+// papers tells which paper a citation means in a scope.
+type papers map[citation]map[string]string
+
+func (p papers) set(c citation, scope, id string) {
+	if p[c] == nil {
+		p[c] = make(map[string]string)
+	}
+	p[c][scope] = id
+}
+
+// known returns which citations resolve to a paper that all who see a scope may
+// know of: one in it or in commons.
+func (p papers) known(lookups []citation, scope string) map[citation]bool {
+	known := make(map[citation]bool, len(lookups))
+	for _, l := range lookups {
+		known[l] = p[l][scope] != "" || p[l][artifact.Commons] != ""
+	}
+	return known
+}
+
+// claimPaper notes what a new paper is cited by, or refuses one that is here
+// already.
+func (s *state) claimPaper(ref artifact.Ref, scope string, keys []citation) error {
+	var problems []artifact.Problem
+	for _, k := range keys {
+		if id := s.papers[k][scope]; id != "" && id != ref.ID {
+			problems = append(problems, artifact.Problem{
+				Path: "/content/" + keyKind(k.Kind), Constraint: "unique", Value: artifact.Received(k.ID),
+				Message: "this paper is here already: " + paperType + ":" + id,
+			})
+		}
+	}
+	if problems != nil {
+		return artifact.Invalid(problems...)
+	}
+	for _, k := range keys {
+		if s.papers[k][scope] == ref.ID {
+			continue
+		}
+		s.papers.set(k, scope, ref.ID)
+		s.also(insertPaperKeyQuery, keyKind(k.Kind), k.ID, scope, ref.ID)
+	}
+	return nil
+}

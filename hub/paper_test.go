@@ -1,0 +1,115 @@
+package hub_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/verb"
+)
+
+func paper(id, scope string, fields map[string]any) verb.CreateRequest {
+	return verb.CreateRequest{Type: "paper", ID: id, Scope: scope, Title: "A paper", Content: content(fields)}
+}
+
+func TestCite(t *testing.T) {
+	f := twoLabs(t)
+	ada := f.member(t.Context(), "ada", verb.Contributor)
+	f.mustCreate(t, hypothesis("h", "x"))
+	f.mustCreate(t, paper("PMID:11", "", map[string]any{}))
+	f.mustCreate(t, paper("by-content", "", map[string]any{"pmid": "22", "doi": "10.1000/ABC"}))
+	if _, err := verb.Create.Call(ada, f.verbs, paper("PMID:33", "lab-a", map[string]any{})); err != nil {
+		t.Fatal(err)
+	}
+	in := hypothesis("h", "x")
+	in.Scope = "lab-a"
+	if _, err := verb.Create.Call(ada, f.verbs, in); err != nil {
+		t.Fatal(err)
+	}
+	cite := func(ref, pmid string) (verb.LinkResult, error) {
+		return verb.Cite.Call(ada, f.verbs, verb.CiteRequest{Ref: ref, PMID: pmid, Span: "a passage", Claim: "that it is so"})
+	}
+	for _, c := range []struct{ ref, pmid, to, want string }{
+		{"hypothesis:h", "11", "paper:PMID:11", ""},
+		{"hypothesis:h", "22", "paper:by-content", ""},
+		{"hypothesis:h", "33", "", "link_target_missing"}, // in a lab alone
+		{"hypothesis:lab-a/h", "33", "paper:lab-a/PMID:33", ""},
+		{"hypothesis:lab-a/h", "22", "paper:by-content", ""},
+		{"hypothesis:h", "44", "", "link_target_missing"},
+		{"hypothesis:h", "x", "", "validation_failed"},
+		{"hypothesis:none", "11", "", "not_found"},
+		{"gene:none", "11", "", "not_found"},
+	} {
+		out, err := cite(c.ref, c.pmid)
+		if code(err) != c.want || err == nil && (out.To != c.to || out.Predicate != "cites") {
+			t.Errorf("cite of %s by %s = %+v, %v; want %s %s", c.pmid, c.ref, out, err, c.to, c.want)
+		}
+	}
+	again, err := cite("hypothesis:h", "11")
+	if err != nil || again.Idempotency != verb.IdempotencyDeduplicated {
+		t.Errorf("cited twice = %+v, %v", again, err)
+	}
+	if n := f.count(t, `SELECT count(*) FROM link WHERE predicate = 'cites' AND evidence = '{"claim":"that it is so","span":"a passage"}'`); n != 4 {
+		t.Errorf("%d citations with their passage, want 4", n)
+	}
+	f.checkDigest(t)
+}
+
+// TestPapers checks that a PubMed id or DOI means one current paper in a scope.
+func TestPapers(t *testing.T) {
+	f := twoLabs(t)
+	ada := f.member(t.Context(), "ada", verb.Contributor)
+	first := f.mustCreate(t, paper("one", "", map[string]any{"pmid": "11", "doi": "10.1000/Abc"}))
+	for name, in := range map[string]verb.CreateRequest{
+		"its PubMed id in an id": paper("PMID:11", "", map[string]any{}), "its PubMed id": paper("two", "", map[string]any{"pmid": "11"}),
+		"its DOI in other case": paper("two", "", map[string]any{"doi": "10.1000/aBC"}),
+	} {
+		_, err := verb.Create.Call(contributor(t.Context()), f.verbs, in)
+		if e := artifact.AsError(err); e.Code != artifact.CodeValidationFailed || e.Problems[0].Constraint != "unique" {
+			t.Errorf("a second paper with %s = %v", name, err)
+		}
+	}
+	if _, err := verb.Create.Call(ada, f.verbs, paper("two", "lab-a", map[string]any{"pmid": "11"})); err != nil {
+		t.Errorf("a lab's own copy: %v", err)
+	}
+	second := f.mustCreate(t, paper("two", "", map[string]any{"pmid": "22"}))
+	update := func(w verb.WriteResult, merge string) error {
+		_, err := verb.Update.Call(contributor(t.Context()), f.verbs, verb.UpdateRequest{Ref: w.Ref.Current().String(), BaseContentHash: w.ContentHash, MergePatch: json.RawMessage(merge)})
+		return err
+	}
+	if err := update(second, `{"pmid":"11"}`); code(err) != "validation_failed" {
+		t.Errorf("an update to another's PubMed id = %v", err)
+	}
+	if err := update(first, `{"pmid":"33"}`); err != nil {
+		t.Fatal(err)
+	}
+	if err := update(second, `{"pmid":"11"}`); err != nil {
+		t.Errorf("an update to a PubMed id that was given up = %v", err)
+	}
+	third := f.mustCreate(t, paper("three", "", map[string]any{"pmid": "44"}))
+	if _, err := f.supersede(t, verb.SupersedeRequest{Ref: third.Ref.Current().String()}); err != nil {
+		t.Fatal(err)
+	}
+	f.mustCreate(t, paper("four", "", map[string]any{"pmid": "44"}))
+	t.Run("also of several at once", func(t *testing.T) {
+		done := make(chan error, 6)
+		for i := range cap(done) {
+			go func() {
+				_, err := verb.Create.Call(contributor(t.Context()), f.verbs, paper("race"+string(rune('a'+i)), "", map[string]any{"pmid": "55"}))
+				done <- err
+			}()
+		}
+		made := 0
+		for range cap(done) {
+			if err := <-done; err == nil {
+				made++
+			} else if code(err) != "validation_failed" {
+				t.Error(err)
+			}
+		}
+		if made != 1 {
+			t.Errorf("%d papers with one PubMed id", made)
+		}
+	})
+	f.checkDense(t)
+}

@@ -1,0 +1,212 @@
+package hub
+
+import (
+	"context"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/verb"
+)
+
+// supersede answers the verb of that name.
+func (h *Hub) supersede(ctx context.Context, in verb.SupersedeRequest) (out verb.WriteResult, err error) {
+	c, err := verb.CallerFrom(ctx)
+	if err != nil {
+		return out, err
+	}
+	return single[verb.WriteResult](ctx, h, c, &writeRequest{
+		verb: verb.Supersede.Name, request: in, options: in.WriteOptions,
+		prepare: func() ([]op, error) {
+			o, err := h.newSupersede(c, &in)
+			return []op{o}, err
+		},
+	})
+}
+
+// A supersedeOp marks an artifact as replaced, or retires it.
+type supersedeOp struct {
+	in          *verb.SupersedeRequest
+	ref         artifact.Ref
+	replacement artifact.Ref // zero for none; of one to be made too
+	make        *createOp    // nil for one that is there
+	requestID   string
+
+	chain   map[artifact.Ref]bool // loaded: what the replacement was itself replaced by
+	outcome *head
+	same    bool
+}
+
+// newSupersede checks all of a request that can be checked without the database.
+func (h *Hub) newSupersede(c *verb.Caller, in *verb.SupersedeRequest) (*supersedeOp, error) {
+	o := &supersedeOp{in: in, requestID: c.RequestID}
+	problems := checkReason(in.Reason)
+	parse := func(text, path string) (ref artifact.Ref) {
+		ref, err := artifact.ParseRef(text)
+		if err != nil {
+			problems = append(problems, artifact.AsError(at(err, path)).Problems...)
+		}
+		return ref.Current()
+	}
+	o.ref = parse(in.Ref, "/ref")
+	switch {
+	case in.ReplacementRef != "" && in.Replacement != nil:
+		problems = append(problems, artifact.Problem{Constraint: "exactly_one", Message: "give replacement_ref or replacement, not both"})
+	case in.ReplacementRef != "":
+		if o.replacement = parse(in.ReplacementRef, "/replacement_ref"); o.replacement == o.ref && o.ref.Type != "" {
+			problems = append(problems, artifact.Problem{Path: "/replacement_ref", Constraint: "no_self_supersede", Message: "an artifact does not replace itself"})
+		}
+	case in.Replacement != nil:
+		req := in.Replacement.Request()
+		made, err := h.newCreate(c, &req, "", verb.Supersede.Name, false)
+		if err != nil {
+			if artifact.IsCode(err, artifact.CodeInternal) {
+				return nil, err
+			}
+			return nil, at(err, "/replacement")
+		}
+		o.make, o.replacement = made, made.ref.Current()
+	}
+	if problems != nil {
+		return nil, artifact.Invalid(problems...)
+	}
+	return o, nil
+}
+
+func (o *supersedeOp) needs(n *needs) {
+	if o.make != nil {
+		o.make.needs(n)
+	} else if o.replacement.Type != "" {
+		n.write[o.replacement] = false // of two that would close a circle, one comes after the other
+	}
+	n.write[o.ref] = true // with the content, for a conflict
+}
+
+var _ loader = (*supersedeOp)(nil)
+
+// chainQuery follows what artifacts were replaced by. It runs once both ends are
+// locked, so that no circle closes unseen; but for one
+// through a scope that the caller may not know of, which is not to be told.
+const chainQuery = `
+	WITH RECURSIVE chain (ref, superseded_by) AS (
+		SELECT a.type || ':' || a.id, a.superseded_by FROM artifact a WHERE a.scope = ANY ($1) AND a.type = $2 AND a.id = $3
+		UNION
+		SELECT a.type || ':' || a.id, a.superseded_by
+		FROM chain c JOIN artifact a ON a.type = split_part(c.superseded_by, ':', 1) AND a.id = substr(c.superseded_by, strpos(c.superseded_by, ':') + 1)
+		WHERE a.scope = ANY ($1)
+	)
+	SELECT ref FROM chain LIMIT 1000`
+
+// load implements loader.
+func (o *supersedeOp) load(ctx context.Context, db querier, s *state) error {
+	o.chain = nil
+	if o.make != nil {
+		return o.make.load(ctx, db, s)
+	}
+	if o.replacement.Type == "" {
+		return nil
+	}
+	rows, err := db.Query(ctx, chainQuery, s.scopes, o.replacement.Type, o.replacement.ID)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	o.chain = make(map[artifact.Ref]bool)
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			return err
+		}
+		ref, err := artifact.ParseRef(text)
+		if err != nil {
+			return err
+		}
+		o.chain[ref] = true
+	}
+	return rows.Err()
+}
+
+func (o *supersedeOp) decide(s *state) error {
+	o.same = false
+	old, err := s.visible(o.ref)
+	if err != nil {
+		return err
+	}
+	o.outcome = old
+	if old.Scope == artifact.Commons || old.CreatedBy != s.caller.Actor.ID {
+		if err := s.needWriter(old.Scope, "superseding"); err != nil {
+			return err
+		}
+	}
+	by := ""
+	if o.replacement.Type != "" {
+		by = o.replacement.String()
+	}
+	if !old.IsLatest {
+		if o.same = old.SupersededBy == by && o.make == nil; o.same {
+			return nil
+		}
+		return &artifact.Error{
+			Code: artifact.CodeVersionConflict, Reason: "superseded", Message: "the artifact was superseded already",
+			Details: map[string]any{"superseded_by": old.SupersededBy},
+		}
+	}
+	if base := o.in.BaseContentHash; base != nil && *base != old.ContentHash {
+		return conflict(old, artifact.ReasonStaleBase, "the artifact changed since the version you read", *base)
+	}
+	if err := o.replace(s, old); err != nil {
+		return err
+	}
+	payload := map[string]any{"reason": o.in.Reason, "revision": old.Head.Revision}
+	if by != "" {
+		payload["superseded_by"] = by
+	}
+	if old.Type == paperType {
+		s.also(deletePaperKeyQuery, old.ID) // it is current no more
+	}
+	old.IsLatest, old.SupersededBy = false, by
+	return s.addHead(old, &eventOf{typ: old.Type + ".superseded", ref: old.ref().String(), payload: payload})
+}
+
+// replace makes or checks the replacement. It must be visible to all who see what
+// it replaces, or they would be told of what they may not know of.
+func (o *supersedeOp) replace(s *state, old *head) error {
+	if o.replacement.Type == "" {
+		return nil
+	}
+	if o.make != nil {
+		if o.make.scope != artifact.Commons && o.make.scope != old.Scope {
+			return narrowReplacement("/replacement/scope")
+		}
+		if err := o.make.decide(s); err != nil {
+			if artifact.IsCode(err, artifact.CodeValidationFailed) {
+				return at(err, "/replacement")
+			}
+			return err
+		}
+		return nil
+	}
+	next, ok := s.heads[o.replacement]
+	switch {
+	case !ok:
+		return &artifact.Error{
+			Code: artifact.CodeLinkTargetMissing, Message: "an artifact is replaced by one that is there",
+			Details: map[string]any{"refs": []string{o.in.ReplacementRef}},
+		}
+	case next.audience == participants, next.Scope != artifact.Commons && next.Scope != old.Scope:
+		return narrowReplacement("/replacement_ref")
+	case o.chain[o.ref]:
+		return artifact.Invalid(artifact.Problem{Path: "/replacement_ref", Constraint: "no_cycle", Message: "the replacement was itself replaced by this artifact"})
+	}
+	return nil
+}
+
+func narrowReplacement(path string) error {
+	return artifact.Invalid(artifact.Problem{Path: path, Constraint: "scope", Message: "a replacement stands where all see it who see what it replaces: in the same scope or in commons"})
+}
+
+func (o *supersedeOp) answer(seq artifact.Seq, token string) any {
+	r := wholeResult(o.outcome, o.same, o.requestID, seq, token)
+	if o.replacement.Type != "" {
+		r.SupersededBy = o.replacement.String()
+	}
+	return r
+}
