@@ -75,6 +75,7 @@ func newGenerator(t *testing.T, l *lab) *generator {
 		"move.base_content_hash": l.open.inLabB.Hash.String(), "move.ref": current(l.open.inLabB), "nodes/revoke.id": nodes[0].ID,
 		"redact.ref": current(l.open.inLabB), "scopes/create.id": "lab-new", "scopes/grant.roles": []any{verb.Viewer}, "scopes/grant.scope": labB,
 		"scopes/members.cursor": verb.EncodeNameCursor("a", "members "+labB), "scopes/members.scope": labB, "scopes/revoke.scope": labB,
+		"paper_pmid": openPMID.real, "span": text, "claim": text,
 		"signal.kind": "vote", "signal.voter": "import:someone", "unlink.predicate": "supports", "unlink.ref": l.open.link,
 	}}
 }
@@ -192,7 +193,7 @@ func (g *generator) private(v verb.Info, property string, s *jsonschema.Schema) 
 				}
 			}
 		}
-		if v.Name == verb.Get.Name || v.Name == verb.Comment.Name { // they take a version
+		if slices.Contains([]string{verb.Get.Name, verb.Comment.Name, verb.Cite.Name}, v.Name) { // they take a version
 			set("a version", pair{g.l.open.moved.Current().String() + "@" + p.past.real, g.l.open.moved.Current().String() + "@" + p.past.twin}, text)
 			all[len(all)-1].same, all[len(all)-1].of = unlike(p.past), property+keptBack
 		}
@@ -238,7 +239,11 @@ func (g *generator) private(v verb.Info, property string, s *jsonschema.Schema) 
 	case "items":
 		return g.items(property)
 	case "content":
-		return g.contents(v, property)
+		return append(g.contents(v, property), g.papers(v, property)...)
+	case "merge_patch", "patch":
+		return g.papers(v, property)
+	case "paper_pmid":
+		return g.cited(property)
 	case "scope":
 		set(labA, paired(labA), text)
 	case "scopes":
@@ -310,13 +315,20 @@ func (g *generator) items(property string) (all []variant) {
 			continue
 		}
 		for _, f := range g.variants(v) {
-			if f.real["idempotency_key"] != nil || f.real["dry_run"] != nil {
+			if f.real["idempotency_key"] != nil {
 				continue // the batch's own
 			}
-			op := request{"op": v.Name}
+			of := func(item request) request {
+				item = item.with(request{"op": v.Name})
+				whole := request{property: []any{first, item}}
+				if item["dry_run"] != nil { // the batch's own
+					whole["dry_run"] = true
+					delete(item, "dry_run")
+				}
+				return whole
+			}
 			all = append(all, variant{
-				of: property + "." + v.Name + "." + f.of, name: f.name, same: f.same, hashed: f.hashed,
-				real: request{property: []any{first, op.with(f.real)}}, twin: request{property: []any{first, op.with(f.twin)}},
+				of: property + "." + v.Name + "." + f.of, name: f.name, same: f.same, hashed: f.hashed, real: of(f.real), twin: of(f.twin),
 			})
 		}
 	}

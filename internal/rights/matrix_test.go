@@ -113,6 +113,14 @@ var matrix = []struct {
 	{"comment", "lab-a to lab-a", "dndd|d+dd|nddd", comment("lab-a/h", request{"thread_parent": "comment:lab-a/c"})},
 	{"comment", "lab-a to lab-b", "dndd|dmdd|nddd", comment("lab-a/h", request{"thread_parent": "comment:lab-b/c"})},
 
+	// A citation stands where what cites does, of a paper there or in commons.
+	{"cite", "commons", "d+dd|dddd|dddd", cite("h", "commons")},
+	{"cite", "lab-a", "dndd|d+dd|nddd", cite("lab-a/h", "lab-a")},
+	{"cite", "lab-b", "dndd|dndd|+ddd", cite("lab-b/h", "lab-b")},
+	{"cite", "commons by lab-a", "dndd|d+dd|nddd", cite("lab-a/h", "commons")},
+	{"cite", "lab-a by commons", "dmdd|dmdd|mddd", cite("h", "lab-a")},
+	{"cite", "lab-b by lab-a", "dndd|dmdd|nddd", cite("lab-a/h", "lab-b")},
+
 	// A link in a lab is of who made it as long as they may write there.
 	{"unlink", "commons", "dd+d|dddd|dddd", unlink("root in commons")},
 	{"unlink", "lab-a", "dnnd|dd+d|nddd", unlink("creator in lab-a")},
@@ -196,6 +204,13 @@ func comment(id string, where request) request {
 	return request{"ref": "hypothesis:" + id, "body": "A remark"}.with(where)
 }
 
+func cite(id, paperIn string) request {
+	return request{"ref": "hypothesis:" + id, "paper_pmid": pmids[paperIn]}
+}
+
+// pmids are the PubMed ids of the papers, by scope.
+var pmids = map[string]string{"commons": "101", "lab-a": "102", "lab-b": "103"}
+
 // unlink names a link by who made it where, which based replaces.
 func unlink(made string) request { return request{"ref": made, "reason": "because"} }
 
@@ -267,7 +282,11 @@ func newMatrixWorld(t *testing.T) *matrixWorld {
 	for scope, maker := range map[string]string{"commons": "root", "lab-a": "creator", "lab-b": "root"} {
 		writer := w.client(t, atHub, maker, nil, verb.Contributor)
 		for id, typ := range map[string]string{"h": "hypothesis", "i": "hypothesis", "p": "paper"} {
-			out := must(t, writer, verb.Create, verb.CreateRequest{Type: typ, ID: id, Scope: scope, Title: "T", Content: object(contents(typ, "x"))})
+			content := contents(typ, "x")
+			if typ == "paper" {
+				content["pmid"] = pmids[scope]
+			}
+			out := must(t, writer, verb.Create, verb.CreateRequest{Type: typ, ID: id, Scope: scope, Title: "T", Content: object(content)})
 			if id == "i" {
 				out = must(t, writer, verb.Update, verb.UpdateRequest{Ref: out.Ref.Current().String(), BaseContentHash: out.ContentHash, State: "investigating"})
 			}

@@ -24,7 +24,7 @@ func (g *generator) recipients(property string, value func(string) any) (all []v
 // and names below name something; other texts are words.
 func (g *generator) contents(v verb.Info, property string) (all []variant) {
 	if v.Name != verb.Create.Name && v.Name != verb.Supersede.Name {
-		return nil // an update's content is of its artifact's type; what it names is not looked at
+		return nil // an update's content is of its artifact's type; but for papers, what it names is not looked at
 	}
 	for _, s := range artifact.ShippedSchemas() {
 		var schema jsonschema.Schema
@@ -62,6 +62,57 @@ func (g *generator) contents(v verb.Info, property string) (all []variant) {
 	return all
 }
 
+// papers returns contents and changes of papers that are cited as private ones are.
+func (g *generator) papers(v verb.Info, property string) (all []variant) {
+	p := &g.l.private
+	for _, n := range slices.Concat(p.pmids, []pair{p.claimed, openPMID, p.doi}) {
+		key := "pmid"
+		if n == p.doi {
+			key = "doi"
+		}
+		set := func(name string, value func(string) any, more request) {
+			if n != p.claimed { // what one caller makes, the next would meet
+				more = more.with(request{"dry_run": true})
+			}
+			all = append(all, variant{
+				of: property + "." + key, name: name + " " + n.real, hashed: true, same: append(unlike(n), openPapers),
+				real: more.with(request{property: value(n.real)}), twin: more.with(request{property: value(n.twin)}),
+			})
+		}
+		whole := func(s string) any { return map[string]any{key: s} }
+		switch {
+		case v.Name == verb.Create.Name || v.Name == verb.Supersede.Name:
+			for _, scope := range []string{artifact.Commons, labB} {
+				set("a paper in "+scope, whole, request{"type": "paper", "scope": scope})
+			}
+		case v.Name == verb.Update.Name && n != p.claimed && n != openPMID:
+			value := whole
+			if property == "patch" {
+				value = func(s string) any {
+					return []any{map[string]any{"op": "add", "path": "/content/" + key, "value": s}}
+				}
+			}
+			set("of a paper", value, request{"ref": g.l.open.paper.Current().String(), "base_content_hash": g.l.open.paper.Hash.String()})
+		}
+	}
+	return all
+}
+
+// cited returns PubMed ids of private papers, cited by what is open and what is not.
+func (g *generator) cited(property string) (all []variant) {
+	p := &g.l.private
+	for _, n := range append(slices.Clone(p.pmids), openPMID) {
+		open, inLabB := g.l.open.hypothesis.Current().String(), g.l.open.inLabB.Current().String()
+		for name, by := range map[string]pair{"in commons": {open, open}, "in another lab": {inLabB, inLabB}, "in the lab": p.refs[0].pair} {
+			all = append(all, variant{
+				of: property, name: n.real + " " + name, hashed: true, same: append(unlike(n), openPapers),
+				real: request{"ref": by.real, property: n.real}, twin: request{"ref": by.twin, property: n.twin},
+			})
+		}
+	}
+	return all
+}
+
 // ids returns what the property id of each verb may name.
 func (g *generator) ids(v verb.Info, property string) (all []variant) {
 	p := &g.l.private
@@ -78,6 +129,12 @@ func (g *generator) ids(v verb.Info, property string) (all []variant) {
 		set("within the lab", local, request{"scope": labA})
 		set("within another lab", p.ids[0], request{"scope": labB})
 		set("in commons", local, nil)
+		for _, n := range p.pmids {
+			for _, scope := range []string{artifact.Commons, labB} {
+				set("of a paper in "+scope, pair{"PMID:" + n.real, "PMID:" + n.twin}, request{"type": "paper", "scope": scope, "content": contents("paper", "something"), "dry_run": true})
+				all[len(all)-1].same = []pair{n}
+			}
+		}
 		set("of a message", p.mail, request{"type": "message", "content": contents("message", "something"), "dry_run": true})
 	case verb.ScopesCreate.Name:
 		set("of a scope", paired(labA), nil)

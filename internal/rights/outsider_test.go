@@ -159,7 +159,7 @@ func (o *outsider) tells(text string) string {
 	if strings.Contains(text, secret) {
 		return secret
 	}
-	for _, named := range slices.Concat(o.private.nodes, o.private.tokens, o.private.keys, []pair{o.private.past}) {
+	for _, named := range slices.Concat(o.private.nodes, o.private.tokens, o.private.keys, o.private.pmids, []pair{o.private.past}) {
 		if strings.Contains(text, named.real) {
 			return named.real
 		}
@@ -248,7 +248,7 @@ func (o *outsider) state(t *testing.T) map[string]string {
 	t.Helper()
 	sums := map[string]string{}
 	for table, which := range map[string]string{
-		"artifact": "scope = $1 OR type = 'message' AND title LIKE '%' || $2", "artifact_revision": "scope = $1", "link": "scope = $1", "link_retraction": "link LIKE '%' || $2", "signal": "scope = $1", "event": "scope = $1", "membership": "scope = $1",
+		"artifact": "scope = $1 OR type = 'message' AND title LIKE '%' || $2", "artifact_revision": "scope = $1", "paper_key": "scope = $1", "link": "scope = $1", "link_retraction": "link LIKE '%' || $2", "signal": "scope = $1", "event": "scope = $1", "membership": "scope = $1",
 		"agent_seen": "scope = $1", "scope": "id = $1", "agent": "id LIKE $2", "handle": "agent LIKE $2", "participant": "id LIKE $1 || '%' OR (type, id) IN (SELECT type, id FROM artifact WHERE title LIKE '%' || $2)", "idempotency": "actor LIKE $2",
 		"(SELECT id, lab, scopes, revoked_at FROM edge_node)": "$1 = ANY (scopes)", "revocation": "agent LIKE $2",
 	} {

@@ -32,6 +32,9 @@ type names struct {
 	nodes      []pair
 	tokens     []pair
 	keys       []pair // of idempotency
+	pmids      []pair // of papers; nothing else is written with them
+	claimed    pair   // a PubMed id of a paper, with which others are made elsewhere
+	doi        pair   // of a paper
 	ends       []pair // of a link that callers made, while they saw lab A
 	mail       pair   // id of a message in commons, to another
 	past       pair   // hash of a version, of an artifact that is public, that is not
@@ -63,6 +66,10 @@ type caller struct {
 	doors []string
 	admin bool // in commons
 }
+
+// openPMID is of a paper in commons that lab A has too, and of one that it has
+// not; openPapers are their ids.
+var openPMID, openPapers = pair{"71726355", "61726355"}, pair{"open-p", "open-q"}
 
 const (
 	ada = secret + "-ada"
@@ -130,6 +137,13 @@ func (l *lab) fill(t *testing.T) {
 	}
 	p.agents = []pair{paired(ada), paired(bo)}
 	p.roles = []pair{paired(secret + "-role")}
+	p.pmids = []pair{{"91726351", "81726351"}, {"91726352", "81726352"}}
+	p.claimed, p.doi = pair{"91726354", "81726354"}, paired("10.5555/"+secret)
+	for id, content := range map[string]map[string]any{
+		"PMID:" + p.pmids[1].real: {}, secret + "-claimed": {"pmid": p.claimed.real}, secret + "-as-open": {"pmid": openPMID.real},
+	} {
+		must(t, asAda, verb.Create, verb.CreateRequest{Type: "paper", ID: id, Scope: labA, Title: title, Content: object(content)})
+	}
 	key := newKey()
 	for _, s := range artifact.ShippedSchemas() {
 		content := contents(s.Type, secret)
@@ -137,6 +151,9 @@ func (l *lab) fill(t *testing.T) {
 			t.Fatalf("type %s: teach contents what it holds", s.Type)
 		}
 		id := secret + "-" + s.Type
+		if s.Type == "paper" {
+			content["pmid"], content["doi"] = p.pmids[0].real, p.doi.real
+		}
 		if s.Type == "message" {
 			content["recipient"] = "agent:" + bo
 			id = "" // the hub makes it
@@ -234,7 +251,12 @@ func (l *lab) publish(t *testing.T) {
 	create := func(typ, id, scope string) artifact.Ref {
 		return must(t, l.root, verb.Create, verb.CreateRequest{Type: typ, ID: id, Scope: scope, Title: "Open", Content: object(contents(typ, "what is open"))}).Ref
 	}
-	l.open.hypothesis, l.open.paper, l.open.wiki = create("hypothesis", "open-h", ""), create("paper", "open-p", ""), create("wiki_page", "open-w", "")
+	l.open.hypothesis, l.open.wiki = create("hypothesis", "open-h", ""), create("wiki_page", "open-w", "")
+	paper := func(id, pmid string) artifact.Ref {
+		return must(t, l.root, verb.Create, verb.CreateRequest{Type: "paper", ID: id, Title: "Open", Content: object(map[string]any{"pmid": pmid})}).Ref
+	}
+	l.open.paper = paper(openPapers.real, openPMID.real)
+	paper(openPapers.twin, openPMID.twin)
 	l.open.inLabB = create("hypothesis", "b-h", labB)
 	on := l.open.hypothesis.Current().String()
 	l.open.comment = must(t, l.root, verb.Comment, verb.CommentRequest{Ref: on, Body: "what is open"}).Ref
