@@ -311,6 +311,9 @@ func (o *moveOp) arrive(s *state, moves map[artifact.Ref]*head, links []movedLin
 	}
 	o.whole.writeRevisions(s, to != artifact.Commons)
 	for _, h := range o.whole.heads {
+		if h.Type == paperType {
+			s.also(movePaperKeyQuery, h.ID, to)
+		}
 		h.Scope, h.hash = to, noHash
 		if by, err := artifact.ParseRef(h.SupersededBy); err == nil && moves[by] == nil {
 			if at := o.replacements[by]; at != artifact.Commons && at != to {

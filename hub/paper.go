@@ -22,8 +22,10 @@ const (
 		WHERE p.scope = ANY ($1)`
 	insertPaperKeyQuery = `INSERT INTO paper_key (kind, key, scope, id) VALUES ($1, $2, $3, $4)`
 	deletePaperKeyQuery = `DELETE FROM paper_key WHERE id = $1`
-	movePaperKeyQuery   = `
-		INSERT INTO paper_key (kind, key, scope, id) VALUES ($1, $2, $3, $4)
+	// A paper that moves where another has its key is cited by it no more.
+	movePaperKeyQuery = `
+		WITH moved AS (DELETE FROM paper_key WHERE id = $1 RETURNING kind, key, id)
+		INSERT INTO paper_key (kind, key, scope, id) SELECT kind, key, $2, id FROM moved
 		ON CONFLICT DO NOTHING`
 )
 

@@ -91,6 +91,17 @@ func TestPapers(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.mustCreate(t, paper("four", "", map[string]any{"pmid": "44"}))
+	t.Run("and moves with it", func(t *testing.T) {
+		f.grant(t, "lab-a", "root", verb.Admin)
+		moved := f.mustCreate(t, paper("moved", "", map[string]any{"pmid": "66"}))
+		if _, err := verb.Move.Call(f.admin(t.Context()), f.verbs, verb.MoveRequest{Ref: moved.Ref.Current().String(), Scope: "lab-a", BaseContentHash: moved.ContentHash, Reason: "r"}); err != nil {
+			t.Fatal(err)
+		}
+		f.mustCreate(t, paper("after", "", map[string]any{"pmid": "66"}))
+		if n := f.count(t, "SELECT count(*) FROM paper_key WHERE key = '66'"); n != 2 {
+			t.Errorf("%d papers have the PubMed id, one in each scope", n)
+		}
+	})
 	t.Run("also of several at once", func(t *testing.T) {
 		done := make(chan error, 6)
 		for i := range cap(done) {

@@ -137,7 +137,7 @@ func (l *lab) fill(t *testing.T) {
 	}
 	p.agents = []pair{paired(ada), paired(bo)}
 	p.roles = []pair{paired(secret + "-role")}
-	p.pmids = []pair{{"91726351", "81726351"}, {"91726352", "81726352"}}
+	p.pmids = []pair{{"91726351", "81726351"}, {"91726352", "81726352"}, {"91726353", "81726353"}}
 	p.claimed, p.doi = pair{"91726354", "81726354"}, paired("10.5555/"+secret)
 	for id, content := range map[string]map[string]any{
 		"PMID:" + p.pmids[1].real: {}, secret + "-claimed": {"pmid": p.claimed.real}, secret + "-as-open": {"pmid": openPMID.real},
@@ -257,6 +257,8 @@ func (l *lab) publish(t *testing.T) {
 	}
 	l.open.paper = paper(openPapers.real, openPMID.real)
 	paper(openPapers.twin, openPMID.twin)
+	left := paper("left-p", l.private.pmids[2].real)
+	must(t, l.root, verb.Move, verb.MoveRequest{Ref: left.Current().String(), Scope: labA, BaseContentHash: left.Hash, Reason: "to try it"})
 	l.open.inLabB = create("hypothesis", "b-h", labB)
 	on := l.open.hypothesis.Current().String()
 	l.open.comment = must(t, l.root, verb.Comment, verb.CommentRequest{Ref: on, Body: "what is open"}).Ref
