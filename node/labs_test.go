@@ -314,6 +314,24 @@ func TestTwoLabs(t *testing.T) {
 			t.Errorf("an admin: %v", err)
 		}
 		l.verify(t, l.a, l.b)
+		// SPEC-001 §13.8: events of messages and of the system are for others.
+		ctx := verb.WithCaller(t.Context(), &verb.Caller{Actor: artifact.Actor{ID: "ada"}, Permissions: permissions["ada"], Access: l.a.Store().Access()})
+		seen := make(map[string]bool)
+		for events := l.a.Store().Subscribe(0, nil); ; {
+			page, err := events.Next(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range page.Events {
+				seen[strings.SplitN(e.Type, ".", 2)[0]] = true
+			}
+			if page.CaughtUp {
+				break
+			}
+		}
+		if seen["message"] || seen["system"] || !seen["hypothesis"] || !seen["schema"] || !seen["scope"] {
+			t.Errorf("a member sees events of %v", seen)
+		}
 		if l.a.holds(t, "epsilon-secret") || l.b.holds(t, "epsilon-secret") {
 			t.Error("a replica holds a message")
 		}
