@@ -117,5 +117,8 @@ func (o *citeOp) decide(s *state) error {
 			Details: map[string]any{"refs": []string{"paper:PMID:" + o.paper.ID}},
 		}
 	}
+	if o.to == o.from.Current() {
+		return artifact.Invalid(artifact.Problem{Path: "/paper_pmid", Constraint: "no_self_citation", Message: "a paper does not cite itself"})
+	}
 	return o.linkOp.decide(s)
 }

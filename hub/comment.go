@@ -105,6 +105,9 @@ func (o *commentOp) decide(s *state) error {
 	if err != nil {
 		return err
 	}
+	if target.audience == participants {
+		return artifact.Invalid(artifact.Problem{Path: "/ref", Constraint: "visibility", Message: "what is for its participants alone is answered by a message, not by a comment"})
+	}
 	scope := o.in.Scope
 	switch {
 	case scope == "":

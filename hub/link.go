@@ -164,6 +164,16 @@ func (o *linkOp) ends(s *state) (from, to *head, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if o.to.IsPinned() && !s.baseIn[scopedRef{o.to, scope}] && !s.baseIn[scopedRef{o.to, artifact.Commons}] {
+		return nil, nil, artifact.Invalid(artifact.Problem{
+			Path: "/to", Constraint: "scope", Message: "this version stayed in a scope that not all know of who see the link: name a later one",
+		})
+	}
+	if staysWith(o.predicate) && to.audience == participants {
+		return nil, nil, artifact.Invalid(artifact.Problem{
+			Path: "/to", Constraint: "visibility", Message: "what is for its participants alone is answered by a message, not by a comment",
+		})
+	}
 	if staysWith(o.predicate) && from.Scope != scope {
 		return nil, nil, artifact.Invalid(artifact.Problem{
 			Path: "/to", Constraint: "scope", Message: "a comment stands in the scope of what it is on, or in a narrower one",

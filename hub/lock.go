@@ -49,11 +49,10 @@ const (
 		FROM artifact a JOIN unnest($1::text[], $2::text[]) AS k (type, id) ON a.type = k.type AND a.id = k.id
 		JOIN artifact_revision r ON r.type = a.type AND r.id = a.id AND r.revision = a.revision`
 	basesQuery = `
-		SELECT k.type, k.id, k.hash
+		SELECT DISTINCT k.type, k.id, k.hash, r.scope
 		FROM unnest($1::text[], $2::text[], $3::bytea[]) AS k (type, id, hash)
-		WHERE EXISTS (
-			SELECT 1 FROM artifact_revision r
-			WHERE r.type = k.type AND r.id = k.id AND r.content_hash = k.hash AND r.scope = ANY ($4))`
+		JOIN artifact_revision r ON r.type = k.type AND r.id = k.id AND r.content_hash = k.hash
+		WHERE r.scope = ANY ($4)`
 	linksQuery = `
 		SELECT l.from_type, l.from_id, l.predicate, l.to_type, l.to_id, l.id
 		FROM link l JOIN unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[]) AS k (from_type, from_id, predicate, to_type, to_id)
@@ -186,9 +185,11 @@ func (s *state) queueHeads(b *pgx.Batch, n *needs) {
 		b.Queue(basesQuery, types, ids, hashes, s.scopes).Query(func(rows pgx.Rows) error {
 			var ref artifact.Ref
 			var hash []byte
-			_, err := pgx.ForEachRow(rows, []any{&ref.Type, &ref.ID, &hash}, func() error {
+			var scope string
+			_, err := pgx.ForEachRow(rows, []any{&ref.Type, &ref.ID, &hash, &scope}, func() error {
 				copy(ref.Hash[:], hash)
 				s.bases[ref] = true
+				s.baseIn[scopedRef{ref, scope}] = true
 				return nil
 			})
 			return err

@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"slices"
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/replicate"
@@ -87,7 +88,7 @@ func (o *moveOp) load(ctx context.Context, db querier, s *state) (err error) {
 		if err != nil {
 			return err
 		}
-		if len(refs) == len(o.whole.heads) {
+		if o.whole.holds(refs) {
 			break
 		}
 		o.whole.heads = nil
@@ -109,6 +110,13 @@ func (o *moveOp) load(ctx context.Context, db querier, s *state) (err error) {
 	}
 	if o.replacements, err = o.whole.replacementScopes(ctx, db); err != nil {
 		return err
+	}
+	shared, err := o.whole.sharedPapers(ctx, db, o.in.Scope)
+	if err != nil {
+		return err
+	}
+	if len(shared) > 0 {
+		return artifact.Invalid(artifact.Problem{Path: "/scope", Constraint: "unique", Message: "this paper is there already: " + paperType + ":" + shared[0]})
 	}
 	if n := len(o.whole.revisions) + len(o.whole.links) + len(o.whole.signals); n > maxWhole {
 		return errTooLarge("versions, links and signals", n)
@@ -214,6 +222,9 @@ func (o *moveOp) scopeAfter(l *linkEnds, moves map[artifact.Ref]*head, public ma
 	}
 	if pinned, err := artifact.ParseRef(l.To); err != nil || pinned.IsPinned() && moves[l.key.to] != nil && !public[pinned] {
 		return "", errLeft // it leads to a version that stays behind
+	}
+	if l.pinnedIn != nil && moves[l.key.to] == nil && !slices.Contains(l.pinnedIn, artifact.Commons) && !slices.Contains(l.pinnedIn, scope) {
+		return "", errLeft // to one that stayed behind before
 	}
 	for _, text := range l.EvidenceRefs {
 		ref, err := artifact.ParseRef(text)

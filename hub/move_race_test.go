@@ -115,6 +115,10 @@ func TestMoveRaces(t *testing.T) {
 			_, err := verb.Link.Call(c, h.verbs, verb.LinkRequest{From: ref(i), LinkSpec: verb.LinkSpec{Predicate: "contradicts", To: ref(i + 1 + i/things%(things-1)), EvidenceRefs: []string{ref(i)}}})
 			return err
 		})
+		run("unlink", h, func(c context.Context, i int) error {
+			_, err := verb.Unlink.Call(c, h.verbs, verb.UnlinkRequest{From: ref(i), Predicate: "contradicts", To: ref(i + 1 + i/things%(things-1)), Reason: "race"})
+			return err
+		})
 		run("comment", h, func(c context.Context, i int) error {
 			out, err := verb.Comment.Call(c, h.verbs, verb.CommentRequest{Ref: ref(i), Body: "a remark"})
 			if err != nil {
@@ -247,4 +251,43 @@ func decodeRow(t *testing.T, raw []byte) (r replicate.Row) {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// TestMoveUnlinkRace moves one artifact to and fro while its links are made and
+// taken back on another hub.
+func TestMoveUnlinkRace(t *testing.T) {
+	f := twoLabs(t)
+	other := newHubOn(t, f.db)
+	f.grant(t, "lab-a", "root", verb.Admin, verb.Contributor)
+	eventually(t, "the other hub knows the member", func() bool { return len(other.Verifier().Access.Roles("root")) == 1 })
+	moved := f.mustCreate(t, hypothesis("m", "x"))
+	ctx, stop := context.WithTimeout(t.Context(), 4*time.Second)
+	defer stop()
+	var wg sync.WaitGroup
+	for n := range 2 {
+		f.mustCreate(t, hypothesis(fmt.Sprint("n", n), "x"))
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				c := other.member(t.Context(), "root", verb.Contributor)
+				link, err := verb.Link.Call(c, other.verbs, verb.LinkRequest{From: fmt.Sprint("hypothesis:n", n), LinkSpec: verb.LinkSpec{Predicate: "supports", To: "hypothesis:m"}})
+				if err == nil {
+					_, err = verb.Unlink.Call(c, other.verbs, verb.UnlinkRequest{Ref: link.Ref, Reason: "race"})
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for i := 0; ctx.Err() == nil; i++ {
+		to := []string{"lab-a", artifact.Commons}[i%2]
+		if _, err := verb.Move.Call(f.member(t.Context(), "root", verb.Admin), f.verbs, verb.MoveRequest{Ref: "hypothesis:m", Scope: to, BaseContentHash: moved.ContentHash, Reason: "race"}); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	wg.Wait()
+	f.checkScopes(t)
+	f.checkDigest(t)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/verb"
 )
 
 const paperType = "paper"
@@ -22,11 +23,10 @@ const (
 		WHERE p.scope = ANY ($1)`
 	insertPaperKeyQuery = `INSERT INTO paper_key (kind, key, scope, id) VALUES ($1, $2, $3, $4)`
 	deletePaperKeyQuery = `DELETE FROM paper_key WHERE id = $1`
-	// A paper that moves where another has its key is cited by it no more.
+	// Where another has one of its keys a paper does not move: see sharedPapers.
 	movePaperKeyQuery = `
 		WITH moved AS (DELETE FROM paper_key WHERE id = $1 RETURNING kind, key, id)
-		INSERT INTO paper_key (kind, key, scope, id) SELECT kind, key, $2, id FROM moved
-		ON CONFLICT DO NOTHING`
+		INSERT INTO paper_key (kind, key, scope, id) SELECT kind, key, $2, id FROM moved`
 )
 
 // paperKeys returns what a paper is cited by: the ids in its content and, in
@@ -40,6 +40,9 @@ func paperKeys(id string, content []byte) (keys []citation) {
 				keys = append(keys, l)
 			}
 		}
+	}
+	if scope, local, ok := strings.Cut(id, "/"); ok && verb.ValidScope(scope) {
+		id = local // it keeps the scope that it was made in, wherever it moves
 	}
 	if n, ok := strings.CutPrefix(id, "PMID:"); ok {
 		add(artifact.CitePMID, n)

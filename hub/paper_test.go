@@ -102,6 +102,47 @@ func TestPapers(t *testing.T) {
 			t.Errorf("%d papers have the PubMed id, one in each scope", n)
 		}
 	})
+	t.Run("not where another has its id", func(t *testing.T) {
+		f.grant(t, "lab-a", "root", verb.Admin)
+		both := f.mustCreate(t, paper("both", "", map[string]any{"pmid": "77"}))
+		if _, err := verb.Create.Call(ada, f.verbs, paper("both", "lab-a", map[string]any{"pmid": "77"})); err != nil {
+			t.Fatal(err)
+		}
+		_, err := verb.Move.Call(f.admin(t.Context()), f.verbs, verb.MoveRequest{Ref: both.Ref.Current().String(), Scope: "lab-a", BaseContentHash: both.ContentHash, Reason: "r"})
+		if e := artifact.AsError(err); e.Code != artifact.CodeValidationFailed || e.Problems[0].Constraint != "unique" {
+			t.Errorf("move = %v", err)
+		}
+	})
+	t.Run("an id keeps what it says wherever it moves", func(t *testing.T) {
+		made, err := verb.Create.Call(ada, f.verbs, paper("PMID:88", "lab-a", map[string]any{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := verb.Move.Call(f.admin(t.Context()), f.verbs, verb.MoveRequest{Ref: made.Ref.Current().String(), Scope: artifact.Commons, BaseContentHash: made.ContentHash, Reason: "r"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := verb.Update.Call(ada, f.verbs, verb.UpdateRequest{Ref: made.Ref.Current().String(), BaseContentHash: made.ContentHash, Title: "Other"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := verb.Create.Call(ada, f.verbs, paper("again", "", map[string]any{"pmid": "88"})); code(err) != "validation_failed" {
+			t.Errorf("a second one = %v", err)
+		}
+	})
+	t.Run("a redaction frees what its content said", func(t *testing.T) {
+		odd := f.mustCreate(t, paper("odd", "", map[string]any{"pmid": "99", "doi": "10.1000/odd"}))
+		if _, err := verb.Redact.Call(f.admin(t.Context()), f.verbs, verb.RedactRequest{Ref: odd.Ref.Current().String(), Reason: "r", Revisions: 1}); err != nil {
+			t.Fatal(err)
+		}
+		f.mustCreate(t, paper("even", "", map[string]any{"pmid": "99", "doi": "10.1000/odd"}))
+	})
+	t.Run("what replaces it may take its ids", func(t *testing.T) {
+		old := f.mustCreate(t, paper("old", "", map[string]any{"pmid": "111"}))
+		if _, err := f.supersede(t, verb.SupersedeRequest{Ref: old.Ref.Current().String(), Replacement: &verb.NewArtifact{
+			Type: "paper", ID: "new", Title: "A paper", Content: content(map[string]any{"pmid": "111"}),
+		}}); err != nil {
+			t.Errorf("supersede = %v", err)
+		}
+	})
 	t.Run("also of several at once", func(t *testing.T) {
 		done := make(chan error, 6)
 		for i := range cap(done) {

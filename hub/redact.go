@@ -105,6 +105,12 @@ func (o *redactOp) decide(s *state) error {
 	}
 	o.whole.writeRevisions(s, true)
 	h.Title = redactedTitle
+	if h.Type == paperType && h.IsLatest { // its id alone still says what it is cited by
+		s.also(deletePaperKeyQuery, h.ID)
+		for _, k := range paperKeys(h.ID, nil) {
+			s.also(insertPaperKeyQuery, keyKind(k.Kind), k.ID, h.Scope, h.ID)
+		}
+	}
 	s.also(withholdQuery, replicate.KindArtifact, []string{o.ref.String()})
 	return s.addHead(h, &eventOf{typ: h.Type + ".redacted", ref: h.ref().String(), payload: map[string]any{"reason": o.in.Reason, "revisions": o.due}})
 }

@@ -30,6 +30,12 @@ type triple struct {
 	to        artifact.Ref // not pinned
 }
 
+// A scopedRef is a version and a scope that it is in.
+type scopedRef struct {
+	ref   artifact.Ref
+	scope string
+}
+
 // A signalKey identifies what a signal adds to and whose it is.
 type signalKey struct {
 	ref       artifact.Ref
@@ -66,6 +72,7 @@ type state struct {
 	heads   map[artifact.Ref]*head
 	taken   map[artifact.Ref]bool // ids of artifacts that the caller may not see
 	bases   map[artifact.Ref]bool
+	baseIn  map[scopedRef]bool
 	links   map[triple]string // id of the caller's link
 	signals map[signalKey]*lastSignal
 	sums    map[signalKey]*signalSum // without voter
@@ -154,7 +161,7 @@ func newState(h *Hub, c *verb.Caller, imported bool) *state {
 	return &state{
 		hub: h, caller: c, imported: imported, scopes: c.VisibleScopes(),
 		known: make(map[string]bool), versions: make(map[string]int),
-		heads: make(map[artifact.Ref]*head), taken: make(map[artifact.Ref]bool), bases: make(map[artifact.Ref]bool), links: make(map[triple]string),
+		heads: make(map[artifact.Ref]*head), taken: make(map[artifact.Ref]bool), bases: make(map[artifact.Ref]bool), baseIn: make(map[scopedRef]bool), links: make(map[triple]string),
 		signals: make(map[signalKey]*lastSignal), sums: make(map[signalKey]*signalSum), aliases: make(map[string]artifact.Ref), papers: make(papers),
 	}
 }

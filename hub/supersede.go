@@ -95,6 +95,10 @@ const chainQuery = `
 	)
 	SELECT ref FROM chain LIMIT 1000`
 
+// chainTurnQuery makes those who replace take turns: of several that would close a
+// circle together no two have an artifact in common.
+const chainTurnQuery = `SELECT pg_advisory_xact_lock(hashtextextended('supersede', 0))`
+
 // load implements loader.
 func (o *supersedeOp) load(ctx context.Context, db querier, s *state) error {
 	o.chain = nil
@@ -103,6 +107,9 @@ func (o *supersedeOp) load(ctx context.Context, db querier, s *state) error {
 	}
 	if o.replacement.Type == "" {
 		return nil
+	}
+	if _, err := db.Exec(ctx, chainTurnQuery); err != nil {
+		return err
 	}
 	rows, err := db.Query(ctx, chainQuery, s.scopes, o.replacement.Type, o.replacement.ID)
 	if err != nil {
@@ -152,15 +159,20 @@ func (o *supersedeOp) decide(s *state) error {
 	if base := o.in.BaseContentHash; base != nil && *base != old.ContentHash {
 		return conflict(old, artifact.ReasonStaleBase, "the artifact changed since the version you read", *base)
 	}
+	if old.Type == paperType { // it is current no more; what replaces it may take its ids
+		s.also(deletePaperKeyQuery, old.ID)
+		for _, in := range s.papers {
+			if in[old.Scope] == old.ID {
+				delete(in, old.Scope)
+			}
+		}
+	}
 	if err := o.replace(s, old); err != nil {
 		return err
 	}
 	payload := map[string]any{"reason": o.in.Reason, "revision": old.Head.Revision}
 	if by != "" {
 		payload["superseded_by"] = by
-	}
-	if old.Type == paperType {
-		s.also(deletePaperKeyQuery, old.ID) // it is current no more
 	}
 	old.IsLatest, old.SupersededBy = false, by
 	return s.addHead(old, &eventOf{typ: old.Type + ".superseded", ref: old.ref().String(), payload: payload})

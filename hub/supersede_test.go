@@ -1,6 +1,8 @@
 package hub_test
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/scidex-ai/substrate/artifact"
@@ -65,6 +67,28 @@ func TestSupersede(t *testing.T) {
 		first, second := <-done, <-done
 		if (first == nil) == (second == nil) {
 			t.Errorf("two at once: %v and %v, want one of them refused", first, second)
+		}
+	})
+	t.Run("also of those who have no artifact in common", func(t *testing.T) {
+		other := newHubOn(t, f.db)
+		for i := range 12 {
+			id := func(s string) string { return fmt.Sprintf("ring%d%s", i, s) }
+			for _, s := range []string{"a", "b", "c", "d"} {
+				f.mustCreate(t, hypothesis(id(s), "x"))
+			}
+			by := func(h *fixture, from, to string) error {
+				_, err := verb.Supersede.Call(contributor(t.Context()), h.verbs, verb.SupersedeRequest{Ref: ref(id(from)), ReplacementRef: ref(id(to)), Reason: "r"})
+				return err
+			}
+			if err := errors.Join(by(f, "a", "b"), by(f, "c", "d")); err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan error, 2)
+			go func() { done <- by(f, "b", "c") }()
+			go func() { done <- by(other, "d", "a") }()
+			if first, second := <-done, <-done; (first == nil) == (second == nil) {
+				t.Fatalf("two at once: %v and %v, want one of them refused", first, second)
+			}
 		}
 	})
 	t.Run("by one that is made with it", func(t *testing.T) {

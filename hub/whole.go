@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -36,6 +37,7 @@ type revisionColumns struct {
 type linkEnds struct {
 	linkRow
 	fromScope, toScope string
+	pinnedIn           []string // scopes of the version that it names
 }
 
 const (
@@ -64,7 +66,9 @@ const (
 		ORDER BY r.type, r.id, r.revision`
 	wholeLinksQuery = `
 		SELECT l.id, l.from_type, l.from_id, l.predicate, l.to_ref, l.to_type, l.to_id, l.scope, l.evidence_refs, l.evidence, l.created_at, l.created_by, l.row_hash,
-			f.scope, t.scope
+			f.scope, t.scope, (
+				SELECT array_agg(DISTINCT r.scope) FROM artifact_revision r
+				WHERE strpos(l.to_ref, '@') > 0 AND r.type = l.to_type AND r.id = l.to_id AND r.content_hash = decode(right(l.to_ref, 64), 'hex'))
 		FROM link l
 		JOIN artifact f ON f.type = l.from_type AND f.id = l.from_id
 		JOIN artifact t ON t.type = l.to_type AND t.id = l.to_id
@@ -72,7 +76,8 @@ const (
 			SELECT l.id FROM link l JOIN unnest($1::text[], $2::text[]) AS k (type, id) ON l.from_type = k.type AND l.from_id = k.id
 			UNION
 			SELECT l.id FROM link l JOIN unnest($1::text[], $2::text[]) AS k (type, id) ON l.to_type = k.type AND l.to_id = k.id)
-		ORDER BY l.id`
+		ORDER BY l.id
+		FOR UPDATE OF l`
 	wholeSignalsQuery = `
 		SELECT s.id, s.type, s.artifact, s.scope, s.kind, s.dimension, s.voter, s.voter_kind, s.value::text, s.weight::text, s.reason, s.metadata,
 			s.created_at, s.created_by, s.row_hash, g.n, g.voters, g.sum::text, g.sum_sq::text
@@ -160,6 +165,15 @@ func (w *whole) refs() []artifact.Ref {
 	return refs
 }
 
+// holds reports whether exactly these heads are locked.
+func (w *whole) holds(refs []artifact.Ref) bool {
+	locked := make(map[artifact.Ref]bool, len(w.heads))
+	for _, r := range w.refs() {
+		locked[r] = true
+	}
+	return len(refs) == len(locked) && !slices.ContainsFunc(refs, func(r artifact.Ref) bool { return !locked[r] })
+}
+
 // thread returns an artifact and the comments under it in its scope.
 func thread(ctx context.Context, db querier, root artifact.Ref, scope string) ([]artifact.Ref, error) {
 	rows, err := db.Query(ctx, threadQuery, root.Type, root.ID, scope, maxWhole+1)
@@ -217,7 +231,7 @@ func (w *whole) readLinks(ctx context.Context, db querier) error {
 		var refs, evidence string
 		var rowHash []byte
 		err := row.Scan(&l.ID, &l.key.from.Type, &l.key.from.ID, &l.Predicate, &l.To, &l.key.to.Type, &l.key.to.ID, &l.Scope, &refs, &evidence, &l.At, &l.By, &rowHash,
-			&l.fromScope, &l.toScope)
+			&l.fromScope, &l.toScope, &l.pinnedIn)
 		if err != nil {
 			return nil, err
 		}
@@ -265,6 +279,27 @@ func scopesOf(ctx context.Context, db querier, refs []artifact.Ref) (map[artifac
 		return nil
 	})
 	return scopes, err
+}
+
+// sharedPapers returns papers of a scope that are cited by what the heads are.
+func (w *whole) sharedPapers(ctx context.Context, db querier, scope string) ([]string, error) {
+	var ids []string
+	for _, h := range w.heads {
+		if h.Type == paperType {
+			ids = append(ids, h.ID)
+		}
+	}
+	if ids == nil {
+		return nil, nil
+	}
+	const query = `
+		SELECT DISTINCT o.id FROM paper_key k JOIN paper_key o ON o.kind = k.kind AND o.key = k.key
+		WHERE k.id = ANY ($1) AND o.scope = $2 AND o.id <> k.id`
+	rows, err := db.Query(ctx, query, ids, scope)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
 // replacementScopes returns the scopes of what the heads were superseded by.

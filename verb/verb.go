@@ -2,8 +2,10 @@
 // from that one definition its HTTP route, its OpenAPI entry, its typed client
 // and its in-process call.
 //
-// verbs.go lists the verbs; registry.go binds them to code; http.go and
-// openapi.go are the projections; caller.go and token.go say who calls. The
+// verbs.go, writes.go, move.go, scopes.go, agents.go and nodes.go list the verbs;
+// registry.go binds them to code; http.go and openapi.go are the projections.
+// token.go and verifier.go say who calls, caller.go and directory.go what they may;
+// session.go is for browsers, limit.go for those who call too often. The
 // package holds no SQL: the hub binds verbs to PostgreSQL, a node binds the
 // read verbs to its replica and forwards the others with a [Client].
 package verb
