@@ -167,7 +167,7 @@ func TestScopes(t *testing.T) {
 		f.mustCreate(t, verb.CreateRequest{Type: "paper", ID: "PMID:1", Title: "P", Content: content(map[string]any{})})
 		link, err := verb.Link.Call(ada, f.verbs, verb.LinkRequest{From: made.Ref.Current().String(), LinkSpec: verb.LinkSpec{Predicate: "supports", To: "paper:PMID:1"}})
 		if err != nil {
-			t.Skip("the sample type has no such predicate: ", err)
+			t.Fatal(err)
 		}
 		if n := f.count(t, "SELECT count(*) FROM link WHERE id = $1 AND scope = 'lab-a'", strings.TrimPrefix(link.Ref, "kg_edge:")); n != 1 {
 			t.Error("the link is not in lab-a")

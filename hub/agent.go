@@ -82,13 +82,18 @@ func seedAgents(ctx context.Context, tx pgx.Tx, rows *changeRows) error {
 // announceWriter makes known the caller in the scopes that are written to for
 // the first time.
 func (s *state) announceWriter(ctx context.Context, db querier) error {
-	var scopes []string
+	var written, scopes []string
 	for i, scope := range s.rows.scope {
 		// What others do not get tells them of nobody, and a revocation names nobody.
 		if s.rows.class[i] == replicate.Internal || s.rows.kind[i] == replicate.KindRevocation {
 			continue
 		}
-		if _, known := s.hub.agents.Load(seenIn{s.caller.Actor.ID, scope}); !known && !slices.Contains(scopes, scope) {
+		if !slices.Contains(written, scope) {
+			written = append(written, scope)
+		}
+	}
+	for _, scope := range written {
+		if _, known := s.hub.agents.Load(seenIn{s.caller.Actor.ID, scope}); !known {
 			scopes = append(scopes, scope)
 		}
 	}

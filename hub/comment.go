@@ -95,11 +95,6 @@ func (o *commentOp) needs(n *needs) {
 	}
 }
 
-var _ loader = (*commentOp)(nil)
-
-// load implements loader: it settles the comment's scope, and with it its id.
-func (o *commentOp) load(context.Context, querier, *state) error { return nil }
-
 func (o *commentOp) decide(s *state) error {
 	target, err := s.visible(o.target)
 	if err != nil {
