@@ -3,6 +3,8 @@ package hub
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -113,12 +115,36 @@ func (o *commentOp) decide(s *state) error {
 	}
 	o.settle(scope)
 	if err := o.createOp.decide(s); err != nil {
-		return err
+		return o.placed(err)
 	}
-	s.rows.internal = target.audience == participants
+	s.rows.internal = false
 	return s.rows.emit(scope, o.target.String(), target.Head.Revision, &eventOf{
 		typ: target.Type + ".commented", ref: target.ref().String(), payload: map[string]any{"comment": o.ref.Current().String()},
 	})
+}
+
+// placed returns an error of making the comment with the paths of the request.
+func (o *commentOp) placed(err error) error {
+	e, ok := errors.AsType[*artifact.Error](err)
+	if !ok {
+		return err
+	}
+	own := *e
+	own.Problems = slices.Clone(e.Problems)
+	for i, p := range own.Problems {
+		switch {
+		case strings.HasPrefix(p.Path, "/content"):
+			own.Problems[i].Path = "/body"
+		case strings.HasPrefix(p.Path, "/links/1"):
+			own.Problems[i].Path = "/thread_parent"
+		case strings.HasPrefix(p.Path, "/links/0"):
+			own.Problems[i].Path = "/ref"
+			if p.Constraint == "scope" {
+				own.Problems[i].Path = "/scope"
+			}
+		}
+	}
+	return &own
 }
 
 // settle gives the comment the scope and the id that goes with it.

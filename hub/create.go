@@ -297,9 +297,6 @@ func (o *createOp) decide(s *state) error {
 		return artifact.Invalid(refused...)
 	}
 	o.warnings = s.hub.shadow(o.schema.Type, shadowed)
-	if err := s.claimPaper(o.ref, o.scope, o.papers); err != nil {
-		return err
-	}
 	now, by := s.caller.Now, s.caller.Actor.ID
 	h := &head{Head: replicate.Head{
 		ContentHash: o.ref.Hash, CreatedAt: now, CreatedBy: by, ID: o.ref.ID, IsLatest: true, Revision: 1,
@@ -314,6 +311,10 @@ func (o *createOp) decide(s *state) error {
 			delete(s.heads, o.ref.Current())
 			return at(err, "/links/"+strconv.Itoa(i))
 		}
+	}
+	if err := s.claimPaper(o.ref, o.scope, o.papers); err != nil {
+		delete(s.heads, o.ref.Current())
+		return err
 	}
 	if err := s.addRevision(h, o.content, o.provenance, "", o.signatures); err != nil {
 		return err

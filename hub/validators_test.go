@@ -55,5 +55,30 @@ func TestValidators(t *testing.T) {
 			t.Errorf("batch = %+v, %v", out, err)
 		}
 	})
+	t.Run("of a comment are told by its own members", func(t *testing.T) {
+		_, err := verb.Comment.Call(ada, f.verbs, verb.CommentRequest{Ref: "hypothesis:h", Body: "See [PMID:99]."})
+		if e := artifact.AsError(err); e.Code != artifact.CodeValidationFailed || e.Problems[0].Path != "/body" {
+			t.Errorf("comment = %v", err)
+		}
+	})
+	f.checkDense(t)
+}
+
+// TestPartialBatch checks that an item which fails leaves nothing behind, and the
+// others alone.
+func TestPartialBatch(t *testing.T) {
+	f := newHub(t)
+	bad := paper("half", "", map[string]any{"pmid": "55"})
+	bad.Links = []verb.LinkSpec{{Predicate: "cites", To: "paper:none"}}
+	message := verb.CreateRequest{Type: "message", Title: "M", Content: content(map[string]any{"recipient": "agent:nobody", "body": "x"})}
+	good := hypothesis("good", "x")
+	out, err := verb.Batch.Call(contributor(t.Context()), f.verbs, verb.BatchRequest{Items: []verb.BatchItem{{Create: &bad}, {Create: &message}, {Create: &good}}})
+	if err != nil || !out.Committed || out.Items[0].Error == nil || out.Items[1].Error == nil || out.Items[2].Write == nil {
+		t.Fatalf("batch = %+v, %v", out, err)
+	}
+	if n := f.count(t, "SELECT count(*) FROM paper_key"); n != 0 {
+		t.Error("a paper that was not made has a PubMed id")
+	}
+	f.mustCreate(t, paper("whole", "", map[string]any{"pmid": "55"}))
 	f.checkDense(t)
 }

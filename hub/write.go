@@ -155,17 +155,23 @@ func (h *Hub) try(ctx context.Context, c *verb.Caller, w *writeRequest, n *needs
 	if err := s.dropUnaddressed(ctx, conn); err != nil {
 		return nil, err
 	}
+	done := &written{errs: make([]error, len(w.ops))}
 	for i, o := range w.ops {
 		if l, ok := o.(loader); ok {
 			if err := l.load(ctx, conn, s); err != nil {
-				return nil, &opError{i, err}
+				if !w.partial || artifact.AsError(err).Code == artifact.CodeInternal {
+					return nil, &opError{i, err}
+				}
+				done.errs[i] = err
 			}
 		}
 	}
 
 	// Message 2 is none: decide in memory.
-	done := &written{errs: make([]error, len(w.ops))}
 	for i, o := range w.ops {
+		if done.errs[i] != nil {
+			continue
+		}
 		if err := o.decide(s); err != nil {
 			if !w.partial || errors.Is(err, errNeedsContent) || errors.Is(err, errStaleSchemas) {
 				return nil, &opError{i, err}
