@@ -27,23 +27,53 @@ const (
 	CodeInternal           Code = "internal_error"
 )
 
-// Reasons that change what a caller does next, or the HTTP status.
+// The reasons of an [Error] that are finer than its code. Each belongs to one code;
+// package verb holds the table of what they mean.
 const (
-	ReasonInvalidJSON         = "invalid_json"
-	ReasonInvalidCursor       = "invalid_cursor"
-	ReasonIdempotencyConflict = "idempotency_conflict"
-	ReasonUnknownVerb         = "unknown_verb"
-	ReasonUnknownBase         = "unknown_base"
-	ReasonTooLarge            = "too_large"
-	ReasonUnauthenticated     = "unauthenticated"
-	ReasonExists              = "exists"
-	ReasonStaleBase           = "stale_base"
-	ReasonCursorExpired       = "cursor_expired"
-	ReasonCursorAhead         = "cursor_ahead"
-	ReasonCursorDiverged      = "cursor_diverged"
-	ReasonCursorForeign       = "cursor_foreign"
+	ReasonInvalidJSON          = "invalid_json"
+	ReasonUnreadableBody       = "unreadable_body"
+	ReasonTooLarge             = "too_large"
+	ReasonMethodNotAllowed     = "method_not_allowed"
+	ReasonUnsupportedMediaType = "unsupported_media_type"
+	ReasonInvalidCursor        = "invalid_cursor"
+	ReasonIdempotencyConflict  = "idempotency_conflict"
+	ReasonUnknownBase          = "unknown_base"
+	ReasonUnconfirmed          = "unconfirmed"
+	ReasonSeqOutOfRange        = "seq_out_of_range"
+	ReasonTokenTooLong         = "token_too_long_for_cookie"
+	ReasonResponseTooLarge     = "response_too_large"
+
+	ReasonExists         = "exists"
+	ReasonIDTaken        = "id_taken"
+	ReasonHandleTaken    = "handle_taken"
+	ReasonStaleBase      = "stale_base"
+	ReasonSuperseded     = "superseded"
+	ReasonCursorAhead    = "cursor_ahead"
+	ReasonCursorDiverged = "cursor_diverged"
+	ReasonCursorForeign  = "cursor_foreign"
+
+	ReasonUnknownVerb   = "unknown_verb"
+	ReasonUnknownPath   = "unknown_path"
+	ReasonCursorExpired = "cursor_expired"
+
+	ReasonUnauthenticated   = "unauthenticated"
+	ReasonDelegationRefused = "delegation_refused"
+	ReasonRefreshDelegated  = "refresh_delegated"
+	ReasonRefreshElsewhere  = "refresh_elsewhere"
+	ReasonSessionEnded      = "session_ended"
+	ReasonCrossOrigin       = "cross_origin"
+
+	ReasonWritePolicy  = "write_policy"
+	ReasonNotUpdated   = "not_updated"
+	ReasonParticipants = "participants"
+
+	ReasonBusy                = "busy"
+	ReasonDatabaseUnreachable = "database_unreachable"
+	ReasonHubUnreachable      = "hub_unreachable"
 	ReasonOutcomeUnknown      = "outcome_unknown"
-	ReasonBatchAborted        = "batch_aborted"
+	ReasonReplicaBehind       = "replica_behind"
+	ReasonUnknownKey          = "unknown_key"
+	ReasonUnexpectedAnswer    = "unexpected_answer"
 )
 
 // An Error is every failure that a caller is told of. Its JSON form is the body

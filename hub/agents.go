@@ -306,7 +306,7 @@ func (o *agentOp) change(c *verb.Caller) (changed []string, err error) {
 func (o *agentOp) rename(handle string) error {
 	if o.holder != "" && o.holder != o.id {
 		return &artifact.Error{
-			Code: artifact.CodeVersionConflict, Reason: verb.ReasonHandleTaken, Message: "the handle is taken: choose another",
+			Code: artifact.CodeVersionConflict, Reason: artifact.ReasonHandleTaken, Message: "the handle is taken: choose another",
 			Details: map[string]any{"handle": handle},
 		}
 	}

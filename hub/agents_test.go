@@ -165,7 +165,7 @@ func TestHandles(t *testing.T) {
 		for _, handle := range []string{"first", "second"} {
 			_, err := f.updateAgent(bob, verb.AgentsUpdateRequest{Handle: &handle})
 			want := &artifact.Error{
-				Code: artifact.CodeVersionConflict, Reason: verb.ReasonHandleTaken, Message: "the handle is taken: choose another",
+				Code: artifact.CodeVersionConflict, Reason: artifact.ReasonHandleTaken, Message: "the handle is taken: choose another",
 				Details: map[string]any{"handle": handle},
 			}
 			if diff := cmp.Diff(want, artifact.AsError(err)); diff != "" {

@@ -145,7 +145,7 @@ func directWrites(s *artifact.Schema) error {
 		return nil
 	}
 	return &artifact.Error{
-		Code: artifact.CodeMutability, Reason: s.WritePolicy,
+		Code: artifact.CodeMutability, Reason: artifact.ReasonWritePolicy,
 		Message: "artifacts of type " + s.Type + " are not written by this verb",
 		Details: map[string]any{"write_policy": s.WritePolicy},
 	}
@@ -284,7 +284,7 @@ func (o *createOp) decide(s *state) error {
 		return err
 	}
 	if s.taken[o.ref.Current()] { // it was in commons once, or is another's message
-		return &artifact.Error{Code: artifact.CodeVersionConflict, Reason: "id_taken", Message: "the id is taken: give another"}
+		return &artifact.Error{Code: artifact.CodeVersionConflict, Reason: artifact.ReasonIDTaken, Message: "the id is taken: give another"}
 	}
 	if current, ok := s.heads[o.ref.Current()]; ok {
 		if current.content == nil {

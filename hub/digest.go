@@ -85,7 +85,7 @@ func (h *Hub) checkRollback(ctx context.Context, at, head artifact.Seq) error {
 	}
 	if at > head || at < first-1 || rows > maxRollback {
 		return &artifact.Error{
-			Code: artifact.CodeValidationFailed, Reason: "seq_out_of_range",
+			Code: artifact.CodeValidationFailed, Reason: artifact.ReasonSeqOutOfRange,
 			Message: fmt.Sprintf("a digest is given for the last %d changes that the log keeps, up to seq %d", maxRollback, head),
 		}
 	}

@@ -99,7 +99,7 @@ func (r *keyring) PublicKey(ctx context.Context, kid string) (*verb.PublicKey, e
 	}
 	if err := r.reload(ctx, keysAtMost); err != nil {
 		return nil, &artifact.Error{
-			Code: artifact.CodeUnavailable, Reason: "unknown_key", Retryable: true, RetryAfterMS: 1000,
+			Code: artifact.CodeUnavailable, Reason: artifact.ReasonUnknownKey, Retryable: true, RetryAfterMS: 1000,
 			Message: "the token's key is not known here and the database does not answer; retry once it does",
 		}
 	}

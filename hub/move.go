@@ -161,7 +161,7 @@ func (o *moveOp) check(s *state) error {
 		return err
 	}
 	if root.audience == participants {
-		return &artifact.Error{Code: artifact.CodeMutability, Reason: participants, Message: "what is for its participants alone is not moved"}
+		return &artifact.Error{Code: artifact.CodeMutability, Reason: artifact.ReasonParticipants, Message: "what is for its participants alone is not moved"}
 	}
 	if root.ContentHash != o.in.BaseContentHash {
 		return &artifact.Error{

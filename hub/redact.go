@@ -85,7 +85,7 @@ func (o *redactOp) decide(s *state) error {
 	}
 	if !s.dry && o.in.Revisions != o.due || s.dry && o.in.Revisions != 0 && o.in.Revisions != o.due {
 		return &artifact.Error{
-			Code: artifact.CodeValidationFailed, Reason: "unconfirmed", Details: map[string]any{"revisions": o.due},
+			Code: artifact.CodeValidationFailed, Reason: artifact.ReasonUnconfirmed, Details: map[string]any{"revisions": o.due},
 			Message:  fmt.Sprintf("a redaction cannot be undone: confirm it with revisions: %d", o.due),
 			Problems: []artifact.Problem{{Path: "/revisions", Constraint: "confirm", Message: fmt.Sprintf("%d versions would be redacted", o.due)}},
 		}

@@ -152,7 +152,7 @@ func (o *supersedeOp) decide(s *state) error {
 			return nil
 		}
 		return &artifact.Error{
-			Code: artifact.CodeVersionConflict, Reason: "superseded", Message: "the artifact was superseded already",
+			Code: artifact.CodeVersionConflict, Reason: artifact.ReasonSuperseded, Message: "the artifact was superseded already",
 			Details: map[string]any{"superseded_by": old.SupersededBy},
 		}
 	}

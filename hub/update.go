@@ -76,7 +76,7 @@ func (h *Hub) newUpdate(c *verb.Caller, in *verb.UpdateRequest) (*updateOp, erro
 	}
 	if m := o.schema.Mutability; m != artifact.MutableWithHistory {
 		return nil, &artifact.Error{
-			Code: artifact.CodeMutability, Reason: string(m), Message: "artifacts of type " + o.schema.Type + " are not updated",
+			Code: artifact.CodeMutability, Reason: artifact.ReasonNotUpdated, Message: "artifacts of type " + o.schema.Type + " are not updated",
 			Details: map[string]any{"mutability": m, "allowed_verbs": []string{"create", "link", "signal"}},
 		}
 	}

@@ -312,7 +312,7 @@ func callerError(err error) error {
 	if _, ok := errors.AsType[*artifact.Error](err); ok {
 		return err
 	}
-	busy := &artifact.Error{Code: artifact.CodeUnavailable, Reason: "busy", Message: "the hub is busy; try again", Retryable: true, RetryAfterMS: 1000}
+	busy := &artifact.Error{Code: artifact.CodeUnavailable, Reason: artifact.ReasonBusy, Message: "the hub is busy; try again", Retryable: true, RetryAfterMS: 1000}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch pg.Code {
 		case lockNotAvailable, queryCanceled, serializationFailure, deadlockDetected, uniqueViolation:
@@ -326,7 +326,7 @@ func callerError(err error) error {
 	var connect *pgconn.ConnectError
 	var network net.Error
 	if errors.As(err, &connect) || pgconn.SafeToRetry(err) || errors.As(err, &network) || errors.Is(err, io.ErrUnexpectedEOF) {
-		busy.Reason, busy.Message = "database_unreachable", "the hub cannot reach its database"
+		busy.Reason, busy.Message = artifact.ReasonDatabaseUnreachable, "the hub cannot reach its database"
 		return busy
 	}
 	return err

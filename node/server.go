@@ -172,7 +172,7 @@ func (n *Node) waitFor(ctx context.Context, token string) error {
 		return err
 	}
 	behind := &artifact.Error{
-		Code: artifact.CodeUnavailable, Reason: "replica_behind", Retryable: true, RetryAfterMS: consistencyWait.Milliseconds(),
+		Code: artifact.CodeUnavailable, Reason: artifact.ReasonReplicaBehind, Retryable: true, RetryAfterMS: consistencyWait.Milliseconds(),
 		Message: "the replica does not have the write yet", Details: map[string]any{"applied_seq": n.store.Applied(), "wanted_seq": seq},
 	}
 	if p, err := n.store.Position(ctx); err != nil {

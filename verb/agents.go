@@ -54,12 +54,6 @@ const (
 	MaxHandles    = 32 // former ones too
 )
 
-// ReasonHandleTaken is the reason of the version_conflict of a handle that is or
-// was another agent's. Handles are unique over the whole hub, so that one is taken
-// cannot be kept from anyone; whose it is, the answer does not tell, and it is the
-// same whether the caller may know of that agent or not.
-const ReasonHandleTaken = "handle_taken"
-
 // An Agent is who reads and writes: a person or a program. It is the same in each
 // scope where it is known.
 type Agent struct {

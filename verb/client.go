@@ -71,7 +71,9 @@ func (c *Client) Invoke(ctx context.Context, name string, in, out any) error {
 		return readError(resp, raw)
 	}
 	if err := json.Unmarshal(raw, out); err != nil {
-		return &artifact.Error{Code: artifact.CodeUnavailable, Reason: artifact.ReasonOutcomeUnknown, Message: "the hub's answer is no JSON", Retryable: true}
+		e := outcomeUnknown()
+		e.Message = "the hub's answer is no JSON; retry with the same idempotency key"
+		return e
 	}
 	return nil
 }
@@ -79,24 +81,37 @@ func (c *Client) Invoke(ctx context.Context, name string, in, out any) error {
 // unreachable turns a transport error into unavailable. Only a connection that
 // was never made proves that the request did not run.
 func unreachable(err error) error {
-	e := &artifact.Error{
-		Code: artifact.CodeUnavailable, Reason: artifact.ReasonOutcomeUnknown, Retryable: true, RetryAfterMS: 1000,
-		Message: "the hub did not answer; retry with the same idempotency key",
-		Details: map[string]any{"outcome_unknown": true},
-	}
+	e := outcomeUnknown()
 	var dial *net.OpError
 	if errors.As(err, &dial) && dial.Op == "dial" || errors.Is(err, syscall.ECONNREFUSED) {
-		e.Reason, e.Message = "hub_unreachable", "the hub cannot be reached"
+		e.Reason, e.Message = artifact.ReasonHubUnreachable, "the hub cannot be reached"
 		e.Details = map[string]any{"outcome_unknown": false}
 	}
 	return e
 }
 
+func outcomeUnknown() *artifact.Error {
+	return &artifact.Error{
+		Code: artifact.CodeUnavailable, Reason: artifact.ReasonOutcomeUnknown, Retryable: true, RetryAfterMS: 1000,
+		Message: "the hub did not answer; retry with the same idempotency key",
+		Details: map[string]any{"outcome_unknown": true},
+	}
+}
+
 // readError turns an error response back into the error that the server returned.
+// Where a proxy answered for it, the request may have run.
 func readError(resp *http.Response, raw []byte) error {
 	e := new(artifact.Error)
-	if err := json.Unmarshal(raw, e); err != nil || e.Code == "" {
-		e = &artifact.Error{Code: artifact.CodeUnavailable, Message: "the server answered " + resp.Status, Retryable: resp.StatusCode >= http.StatusInternalServerError}
+	if err := json.Unmarshal(raw, e); err == nil && e.Code != "" {
+		return e
 	}
+	if resp.StatusCode < http.StatusInternalServerError {
+		return &artifact.Error{
+			Code: artifact.CodeUnavailable, Reason: artifact.ReasonUnexpectedAnswer,
+			Message: "the server answered " + resp.Status + ": it is no hub and no node",
+		}
+	}
+	e = outcomeUnknown()
+	e.Message = "the server answered " + resp.Status + "; retry with the same idempotency key"
 	return e
 }

@@ -60,7 +60,7 @@ func credential(req *http.Request) (token string, cookie bool) {
 func setCookie(w http.ResponseWriter, req *http.Request, c *Caller) error {
 	if len(c.Token) > maxCookieToken {
 		return &artifact.Error{
-			Code: artifact.CodeValidationFailed, Reason: "token_too_long_for_cookie",
+			Code: artifact.CodeValidationFailed, Reason: artifact.ReasonTokenTooLong,
 			Message: "browsers keep no cookie as long as this token; use one with fewer scopes or steps of delegation",
 		}
 	}

@@ -63,7 +63,7 @@ func (o Origins) Check(req *http.Request) error {
 		return nil
 	}
 	return &artifact.Error{
-		Code: artifact.CodePermissionDenied, Reason: "cross_origin",
+		Code: artifact.CodePermissionDenied, Reason: artifact.ReasonCrossOrigin,
 		Message: "pages of this origin may not call with a cookie; the server's --origin lets them",
 	}
 }

@@ -1,7 +1,6 @@
 package verb
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -54,7 +53,7 @@ func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
 	}
 	if req.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
-		WriteError(ctx, w, s.Log, &artifact.Error{Code: artifact.CodeValidationFailed, Reason: "method_not_allowed", Message: "verbs are called by POST"})
+		WriteError(ctx, w, s.Log, &artifact.Error{Code: artifact.CodeValidationFailed, Reason: artifact.ReasonMethodNotAllowed, Message: "verbs are called by POST"})
 		return
 	}
 	if err := needJSON(req); err != nil {
@@ -87,7 +86,7 @@ func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
 func needJSON(req *http.Request) error {
 	if mt, _, err := mime.ParseMediaType(req.Header.Get("Content-Type")); err != nil || mt != "application/json" {
 		return &artifact.Error{
-			Code: artifact.CodeValidationFailed, Reason: "unsupported_media_type", Message: "send the body with Content-Type: application/json",
+			Code: artifact.CodeValidationFailed, Reason: artifact.ReasonUnsupportedMediaType, Message: "send the body with Content-Type: application/json",
 		}
 	}
 	return nil
@@ -101,7 +100,7 @@ func bodyError(err error, limit int64) error {
 			Problems: []artifact.Problem{{Constraint: "max_bytes", Message: "the body is too large"}},
 		}
 	}
-	return &artifact.Error{Code: artifact.CodeValidationFailed, Reason: "unreadable_body", Message: "the body could not be read"}
+	return &artifact.Error{Code: artifact.CodeValidationFailed, Reason: artifact.ReasonUnreadableBody, Message: "the body could not be read"}
 }
 
 // Authenticate verifies the bearer token of a request, of which it takes the
@@ -187,43 +186,10 @@ func retryAfter(e *artifact.Error) string {
 	return strconv.FormatInt((e.RetryAfterMS+999)/1000, 10)
 }
 
-// statuses gives the HTTP status of a code; a reason listed in reasonStatuses
-// has its own.
-var (
-	statuses = map[artifact.Code]int{
-		artifact.CodeValidationFailed:   http.StatusUnprocessableEntity,
-		artifact.CodeVersionConflict:    http.StatusConflict,
-		artifact.CodeNotFound:           http.StatusNotFound,
-		artifact.CodePermissionDenied:   http.StatusForbidden,
-		artifact.CodeRateLimited:        http.StatusTooManyRequests,
-		artifact.CodeLifecycleViolation: http.StatusConflict,
-		artifact.CodeLinkTargetMissing:  http.StatusUnprocessableEntity,
-		artifact.CodeMutability:         http.StatusConflict,
-		artifact.CodeUnavailable:        http.StatusServiceUnavailable,
-		artifact.CodeInternal:           http.StatusInternalServerError,
-	}
-	reasonStatuses = map[string]int{
-		artifact.ReasonInvalidJSON:         http.StatusBadRequest,
-		artifact.ReasonInvalidCursor:       http.StatusBadRequest,
-		artifact.ReasonIdempotencyConflict: http.StatusConflict,
-		artifact.ReasonUnauthenticated:     http.StatusUnauthorized,
-		artifact.ReasonTooLarge:            http.StatusRequestEntityTooLarge,
-		artifact.ReasonCursorExpired:       http.StatusGone,
-		"method_not_allowed":               http.StatusMethodNotAllowed,
-		"unsupported_media_type":           http.StatusUnsupportedMediaType,
-		"unreadable_body":                  http.StatusBadRequest,
-	}
-)
-
-// Status returns the HTTP status of an error.
-func Status(e *artifact.Error) int {
-	return cmp.Or(reasonStatuses[e.Reason], statuses[e.Code], http.StatusInternalServerError)
-}
-
 // NotServed answers requests for paths that a server does not have.
 func NotServed(log *slog.Logger) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
-		WriteError(withRequestID(req.Context(), w, req.Header), w, log, &artifact.Error{Code: artifact.CodeNotFound, Reason: "unknown_path", Message: "nothing is served here"})
+		WriteError(withRequestID(req.Context(), w, req.Header), w, log, &artifact.Error{Code: artifact.CodeNotFound, Reason: artifact.ReasonUnknownPath, Message: "nothing is served here"})
 	}
 }
 

@@ -159,7 +159,7 @@ func TestOutsideIssuer(t *testing.T) {
 		dir.SetAgent("grace", true)
 		token := sign(t, jwt.SigningMethodES256, ec, "e", outside(map[string]any{"delegation_chain": []map[string]string{{"actor_id": "grace"}}}))
 		_, err := v.Verify(t.Context(), token)
-		wantRefused(t, err, artifact.CodePermissionDenied, verb.ReasonDelegationRefused)
+		wantRefused(t, err, artifact.CodePermissionDenied, artifact.ReasonDelegationRefused)
 	})
 	t.Run("takes its own audiences in place of the network's", func(t *testing.T) {
 		i := issuer

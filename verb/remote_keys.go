@@ -66,7 +66,7 @@ func (r *RemoteKeys) PublicKey(ctx context.Context, kid string) (*PublicKey, err
 	}
 	if err != nil {
 		return nil, &artifact.Error{
-			Code: artifact.CodeUnavailable, Reason: "unknown_key", Retryable: true, RetryAfterMS: 1000,
+			Code: artifact.CodeUnavailable, Reason: artifact.ReasonUnknownKey, Retryable: true, RetryAfterMS: 1000,
 			Message: "the token's key is not known here and its issuer cannot be asked; retry once it answers",
 		}
 	}

@@ -33,7 +33,7 @@ func (k *Key) Renew(token string) (string, error) {
 	c := t.claims
 	if len(c.DelegationChain) > 0 {
 		return "", &artifact.Error{
-			Code: artifact.CodePermissionDenied, Reason: "refresh_delegated",
+			Code: artifact.CodePermissionDenied, Reason: artifact.ReasonRefreshDelegated,
 			Message: "a delegated token ends when its delegation does; ask the agent that gave it",
 		}
 	}
@@ -43,7 +43,7 @@ func (k *Key) Renew(token string) (string, error) {
 	left := time.Until(c.AuthTime.Add(MaxSession))
 	if left <= 0 {
 		return "", &artifact.Error{
-			Code: artifact.CodePermissionDenied, Reason: "session_ended",
+			Code: artifact.CodePermissionDenied, Reason: artifact.ReasonSessionEnded,
 			Message: "the session is too old to be renewed; sign in again",
 		}
 	}
@@ -73,7 +73,7 @@ func (c *Client) Renew(ctx context.Context, token string) (string, error) {
 		client = http.DefaultClient
 	}
 	away := &artifact.Error{
-		Code: artifact.CodeUnavailable, Reason: "hub_unreachable", Retryable: true, RetryAfterMS: 1000,
+		Code: artifact.CodeUnavailable, Reason: artifact.ReasonHubUnreachable, Retryable: true, RetryAfterMS: 1000,
 		Message: "the hub, which renews tokens, did not answer",
 	}
 	resp, err := client.Do(req)

@@ -63,7 +63,7 @@ func (s *Session) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		case "DELETE " + SessionPath, "POST " + SessionPath + "/logout":
 			answer, err = s.end(w, req)
 		default:
-			err = &artifact.Error{Code: artifact.CodeNotFound, Reason: "unknown_path", Message: "nothing is served here"}
+			err = &artifact.Error{Code: artifact.CodeNotFound, Reason: artifact.ReasonUnknownPath, Message: "nothing is served here"}
 		}
 	}
 	if err != nil {
@@ -114,7 +114,7 @@ func (s *Session) refresh(w http.ResponseWriter, req *http.Request) (any, error)
 	}
 	if old.TokenID.Issuer != "" {
 		return nil, &artifact.Error{
-			Code: artifact.CodePermissionDenied, Reason: "refresh_elsewhere",
+			Code: artifact.CodePermissionDenied, Reason: artifact.ReasonRefreshElsewhere,
 			Message: "this token is renewed where it was issued", Details: map[string]any{"issuer": old.TokenID.Issuer},
 		}
 	}

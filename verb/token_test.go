@@ -432,12 +432,12 @@ func TestDelegation(t *testing.T) {
 				}
 				return
 			}
-			wantRefused(t, err, artifact.CodePermissionDenied, verb.ReasonDelegationRefused)
+			wantRefused(t, err, artifact.CodePermissionDenied, artifact.ReasonDelegationRefused)
 		})
 	}
 	t.Run("without a directory", func(t *testing.T) {
 		_, err := (&verb.Verifier{Keys: keysOf(key)}).Verify(t.Context(), signBy(t, key, claims(chain("grace"))))
-		wantRefused(t, err, artifact.CodePermissionDenied, verb.ReasonDelegationRefused)
+		wantRefused(t, err, artifact.CodePermissionDenied, artifact.ReasonDelegationRefused)
 	})
 	t.Run("one who may no more", func(t *testing.T) {
 		v, dir := newVerifier(false)
@@ -448,8 +448,8 @@ func TestDelegation(t *testing.T) {
 		}
 		dir.SetAgent("grace", false)
 		_, err = v.Verify(t.Context(), token)
-		wantRefused(t, err, artifact.CodePermissionDenied, verb.ReasonDelegationRefused)
-		wantRefused(t, c.Valid(), artifact.CodePermissionDenied, verb.ReasonDelegationRefused)
+		wantRefused(t, err, artifact.CodePermissionDenied, artifact.ReasonDelegationRefused)
+		wantRefused(t, c.Valid(), artifact.CodePermissionDenied, artifact.ReasonDelegationRefused)
 	})
 }
 

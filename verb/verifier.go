@@ -13,10 +13,6 @@ import (
 	"github.com/scidex-ai/substrate/artifact"
 )
 
-// ReasonDelegationRefused is the reason of a token whose delegation chain names
-// an agent that may not delegate.
-const ReasonDelegationRefused = "delegation_refused"
-
 // minSecret is the length of the shortest secret that HS256 is taken with, in
 // bytes: its hash's (RFC 7518 §3.2).
 const minSecret = 32
@@ -244,7 +240,7 @@ func (v *Verifier) stillCounts(known *verified) error {
 			continue
 		}
 		e := artifact.Denied("an agent in the token's delegation chain may not delegate; have the agent allowed to, or use a token without it")
-		e.Reason, e.Details = ReasonDelegationRefused, map[string]any{"agent": step.ActorID}
+		e.Reason, e.Details = artifact.ReasonDelegationRefused, map[string]any{"agent": step.ActorID}
 		return e
 	}
 	return nil

@@ -80,7 +80,7 @@ docs/VERBS.md has all verbs with their fields, and the server's /openapi.json.`,
 				if r.token == "" && artifact.AsError(err).Reason == artifact.ReasonUnauthenticated {
 					return &exitError{1, errors.New("no token: give --token or set SCIDEX_TOKEN; scidex token makes one")}
 				}
-				if e := artifact.AsError(err); e.Reason == "hub_unreachable" && e.RequestID == "" { // it did not answer itself
+				if e := artifact.AsError(err); e.Reason == artifact.ReasonHubUnreachable && e.RequestID == "" { // it did not answer itself
 					return &exitError{1, fmt.Errorf("%s does not answer: is it running? another is given with --hub", r.url)}
 				}
 				return &exitError{code: 1}

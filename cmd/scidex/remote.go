@@ -58,7 +58,7 @@ func (f *verbFlags) failed(cmd *cobra.Command, err error) error {
 			return err
 		}
 		return &exitError{code: 1}
-	case e.Reason == "hub_unreachable":
+	case e.Reason == artifact.ReasonHubUnreachable:
 		return fmt.Errorf("%s does not answer: is it running? another is given with --hub", f.url)
 	case e.Code == artifact.CodeNotFound && e.Details["ref"] != nil:
 		return fmt.Errorf("%v: there is none that you may know of", e.Details["ref"])

@@ -77,7 +77,7 @@ func (v *View) Content(ctx context.Context, path *string) (json.RawMessage, erro
 	}
 	if err == nil && !spend(ctx, len(content)) {
 		return nil, &artifact.Error{
-			Code: artifact.CodeValidationFailed, Reason: "response_too_large",
+			Code: artifact.CodeValidationFailed, Reason: artifact.ReasonResponseTooLarge,
 			Message: fmt.Sprintf("the contents of one response are at most %d bytes: ask for fewer, or for a path", MaxResponseContent),
 		}
 	}
