@@ -28,6 +28,7 @@ var layers = map[string][]string{
 	"graph":                    {"artifact", "verb", "graph/view", "graph/transport", "graph/internal/generated"},
 	"node":                     {"artifact", "verb", "replicate", "graph", "graph/view", "graph/transport"},
 	"sample":                   {},
+	"internal/declared":        {"artifact", "verb"},
 	"internal/load":            {"artifact", "verb"},
 	"internal/postgres":        {},
 	"internal/pgtest":          {"internal/postgres"},

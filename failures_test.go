@@ -231,9 +231,9 @@ func (s *failureScan) values(dir string, e ast.Expr, stack []ast.Node) (all []st
 // parameter returns the function around a place that has this parameter, and which
 // of its parameters that is.
 func parameter(name string, stack []ast.Node) (function string, place int) {
-	for i := len(stack) - 1; i >= 0; i-- {
+	for i, n := range slices.Backward(stack) {
 		var params *ast.FieldList
-		switch f := stack[i].(type) {
+		switch f := n.(type) {
 		case *ast.FuncDecl:
 			function, params = f.Name.Name, f.Type.Params
 		case *ast.FuncLit:

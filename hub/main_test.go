@@ -14,6 +14,7 @@ import (
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/hub"
+	"github.com/scidex-ai/substrate/internal/declared"
 	"github.com/scidex-ai/substrate/internal/pgtest"
 	"github.com/scidex-ai/substrate/verb"
 )
@@ -34,8 +35,8 @@ func initHub(ctx context.Context, db *pgxpool.Pool) error {
 type fixture struct {
 	*hub.Hub
 	db    *pgxpool.Pool
-	verbs *verb.Registry
-	stop  func() // ends Run; it may be called twice
+	verbs verb.Invoker // fails the test for an error that a verb does not declare
+	stop  func()       // ends Run; it may be called twice
 }
 
 func newHub(t testing.TB) *fixture {
@@ -67,14 +68,14 @@ func newHubWith(t testing.TB, c hub.Config) *fixture {
 		})
 	}
 	t.Cleanup(stop)
-	return &fixture{Hub: h, db: c.DB, verbs: h.Verbs(), stop: stop}
+	return &fixture{Hub: h, db: c.DB, verbs: declared.Invoker(t, h.Verbs()), stop: stop}
 }
 
 // serve serves the fixture over HTTP and returns its URL.
 func (f *fixture) serve(t testing.TB) string {
 	t.Helper()
 	done := make(chan struct{})
-	srv := httptest.NewServer(f.Handler(nil, done))
+	srv := httptest.NewServer(declared.Handler(t, f.Verbs(), f.Handler(nil, done)))
 	t.Cleanup(func() {
 		close(done)
 		srv.Close()

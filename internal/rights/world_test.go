@@ -24,6 +24,7 @@ import (
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/hub"
+	"github.com/scidex-ai/substrate/internal/declared"
 	"github.com/scidex-ai/substrate/internal/pgtest"
 	"github.com/scidex-ai/substrate/node"
 	"github.com/scidex-ai/substrate/verb"
@@ -87,7 +88,7 @@ func newWorld(t *testing.T, labs ...string) *world {
 	}
 	w.hub = h
 	done := make(chan struct{})
-	srv := httptest.NewServer(h.Handler(served, done))
+	srv := httptest.NewServer(declared.Handler(t, h.Verbs(), h.Handler(served, done)))
 	w.hubURL, w.doors[atHub] = srv.URL, srv.URL
 	running(t, h.Run, func() {
 		close(done)
@@ -136,7 +137,7 @@ func (w *world) enrol(t *testing.T, door, lab string, scopes ...string) {
 		}
 	})
 	server := n.Server(served)
-	srv := httptest.NewServer(server)
+	srv := httptest.NewServer(declared.Handler(t, w.hub.Verbs(), server))
 	running(t, n.Run, func() {
 		if err := server.Shutdown(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)

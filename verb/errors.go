@@ -1,0 +1,126 @@
+package verb
+
+import (
+	"slices"
+
+	"github.com/scidex-ai/substrate/artifact"
+)
+
+// errorsOfAny are the reasons for which any verb may fail.
+var errorsOfAny = []string{
+	artifact.ReasonInvalidJSON, artifact.ReasonUnreadableBody, artifact.ReasonTooLarge,
+	artifact.ReasonMethodNotAllowed, artifact.ReasonUnsupportedMediaType, string(artifact.CodeValidationFailed),
+	artifact.ReasonUnauthenticated, artifact.ReasonDelegationRefused, artifact.ReasonCrossOrigin,
+	string(artifact.CodeRateLimited),
+	artifact.ReasonBusy, artifact.ReasonDatabaseUnreachable, artifact.ReasonUnknownKey,
+	string(artifact.CodeInternal),
+}
+
+// errorsAtNodes are the reasons for which any verb may fail at a node: of the
+// position that a reader asks for, and of the hub behind it.
+var errorsAtNodes = []string{
+	artifact.ReasonInvalidCursor, artifact.ReasonReplicaBehind, artifact.ReasonHubUnreachable,
+}
+
+// errorsOf are further reasons, by verb: what follows neither from its effect nor
+// from its permission nor from its request. A verb that has none is here too.
+var errorsOf = map[string][]string{
+	Get.Name:    {string(artifact.CodeNotFound)},
+	List.Name:   {},
+	Schema.Name: {string(artifact.CodeNotFound)},
+	Create.Name: {
+		artifact.ReasonExists, artifact.ReasonIDTaken, artifact.ReasonWritePolicy,
+		string(artifact.CodeLifecycleViolation), string(artifact.CodeLinkTargetMissing), string(artifact.CodeNotFound),
+	},
+	Update.Name: {
+		string(artifact.CodeNotFound), artifact.ReasonStaleBase, artifact.ReasonUnknownBase, string(artifact.CodeLifecycleViolation),
+		artifact.ReasonNotUpdated, artifact.ReasonWritePolicy,
+	},
+	Link.Name:   {string(artifact.CodeNotFound), string(artifact.CodeLinkTargetMissing)},
+	Signal.Name: {string(artifact.CodeNotFound)},
+	Batch.Name:  {},
+	Supersede.Name: {
+		string(artifact.CodeNotFound), artifact.ReasonStaleBase, artifact.ReasonSuperseded,
+		artifact.ReasonExists, artifact.ReasonIDTaken, artifact.ReasonWritePolicy,
+		string(artifact.CodeLifecycleViolation), string(artifact.CodeLinkTargetMissing),
+	},
+	Comment.Name: {string(artifact.CodeNotFound), artifact.ReasonIDTaken, string(artifact.CodeLinkTargetMissing)},
+	Unlink.Name:  {string(artifact.CodeNotFound)},
+	Cite.Name:    {string(artifact.CodeNotFound), string(artifact.CodeLinkTargetMissing)},
+	Move.Name:    {string(artifact.CodeNotFound), artifact.ReasonStaleBase, artifact.ReasonParticipants},
+	Redact.Name:  {string(artifact.CodeNotFound), artifact.ReasonUnconfirmed},
+
+	ScopesCreate.Name:  {artifact.ReasonExists},
+	ScopesList.Name:    {},
+	ScopesMembers.Name: {string(artifact.CodeNotFound)},
+	ScopesGrant.Name:   {string(artifact.CodeNotFound)},
+	ScopesRevoke.Name:  {string(artifact.CodeNotFound)},
+	TokensRevoke.Name:  {},
+
+	AgentsGet.Name:      {string(artifact.CodeNotFound)},
+	AgentsList.Name:     {},
+	AgentsResolve.Name:  {string(artifact.CodeNotFound)},
+	AgentsUpdate.Name:   {string(artifact.CodeNotFound), artifact.ReasonHandleTaken},
+	AgentsRegister.Name: {artifact.ReasonExists, artifact.ReasonHandleTaken},
+
+	NodesInvite.Name: {},
+	NodesList.Name:   {},
+	NodesRevoke.Name: {string(artifact.CodeNotFound)},
+}
+
+// Errors returns the failures that a bound verb may answer with beside those of
+// any verb, in the order of the table.
+func (r *Registry) Errors(name string) []Failure {
+	b, ok := r.byName[name]
+	if !ok {
+		return nil
+	}
+	reasons := slices.Clone(errorsOf[name])
+	if name == Batch.Name { // each item fails as its verb does
+		for _, op := range batchOps {
+			for _, f := range r.Errors(op) {
+				reasons = append(reasons, f.Reason)
+			}
+		}
+	}
+	if len(b.needs.AnyOf) > 0 || b.needs.Note != "" {
+		reasons = append(reasons, string(artifact.CodePermissionDenied))
+	}
+	if b.effect == Write {
+		reasons = append(reasons, artifact.ReasonOutcomeUnknown)
+	}
+	if b.in.Properties["idempotency_key"] != nil {
+		reasons = append(reasons, artifact.ReasonIdempotencyConflict)
+	}
+	if b.in.Properties["cursor"] != nil {
+		reasons = append(reasons, artifact.ReasonInvalidCursor)
+	}
+	return failuresOf(reasons)
+}
+
+// ErrorsOfAny returns the failures that any verb may answer with.
+func ErrorsOfAny() []Failure { return failuresOf(errorsOfAny) }
+
+// ErrorsAtNodes returns the failures that any verb may answer with at a node.
+func ErrorsAtNodes() []Failure { return failuresOf(errorsAtNodes) }
+
+func failuresOf(reasons []string) (all []Failure) {
+	for _, f := range failures {
+		if slices.Contains(reasons, f.Reason) {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// Declares reports whether an error is one that a verb says it may answer with.
+func (r *Registry) Declares(name string, e *artifact.Error) bool {
+	f, ok := FailureOf(e)
+	if !ok || f.Retryable != e.Retryable {
+		return false
+	}
+	if r.byName[name] == nil {
+		return f.Reason == artifact.ReasonUnknownVerb || slices.Contains(errorsOfAny, f.Reason)
+	}
+	return slices.Contains(errorsOfAny, f.Reason) || slices.Contains(errorsAtNodes, f.Reason) || slices.Contains(r.Errors(name), f)
+}
