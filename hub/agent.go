@@ -80,8 +80,8 @@ func seedAgents(ctx context.Context, tx pgx.Tx, rows *changeRows) error {
 }
 
 // announceWriter makes known the caller in the scopes that are written to for
-// the first time.
-func (s *state) announceWriter(ctx context.Context, db querier) error {
+// the first time. Told has those that the transaction makes known already.
+func (s *state) announceWriter(ctx context.Context, db querier, told map[seenIn]bool) error {
 	var written, scopes []string
 	for i, scope := range s.rows.scope {
 		// What others do not get tells them of nobody, and a revocation names nobody.
@@ -93,7 +93,9 @@ func (s *state) announceWriter(ctx context.Context, db querier) error {
 		}
 	}
 	for _, scope := range written {
-		if _, known := s.hub.agents.Load(seenIn{s.caller.Actor.ID, scope}); !known {
+		seen := seenIn{s.caller.Actor.ID, scope}
+		if _, known := s.hub.agents.Load(seen); !known && !told[seen] {
+			told[seen] = true
 			scopes = append(scopes, scope)
 		}
 	}

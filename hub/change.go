@@ -133,32 +133,69 @@ type replayable struct {
 	response    []byte
 }
 
-// appendQuery is the last statement before a commit.
-const appendQuery = `
-	SELECT feed.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
-		$13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)`
+// A commit is what the log takes from one member of a transaction.
+type commit struct {
+	rows   *changeRows
+	caller *verb.Caller
+	verb   string
+	answer *replayable // nil without an idempotency key
+}
 
-// queueAppend queues the call that gives the rows their seqs.
-func queueAppend(b *pgx.Batch, r *changeRows, c *verb.Caller, verbName string, answer *replayable) *pgx.QueuedQuery {
-	delegation := "[]"
-	if len(c.Delegation) > 0 {
-		if raw, err := json.Marshal(c.Delegation); err == nil {
-			delegation = string(raw)
+// appendQuery is the last statement before COMMIT. It returns the seq before the
+// first row.
+const appendQuery = `
+	SELECT feed.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,
+		$14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26)`
+
+// queueAppend queues the call that gives the rows their seqs: those of the first
+// commit, then those of the next, and so on.
+func queueAppend(b *pgx.Batch, commits []commit) *pgx.QueuedQuery {
+	var r changeRows
+	var member, last []int32
+	var at []time.Time
+	var actorID, actorKind, verbName, session, parent, delegation, task []string
+	var requestID []string
+	var key []*uuid.UUID
+	var requestHash [][]byte
+	var response []*string
+	keyed := false
+	for i := range commits {
+		c := &commits[i]
+		r.extend(c.rows)
+		for range c.rows.kind {
+			member = append(member, int32(i+1))
 		}
+		last = append(last, int32(len(r.kind))) //nolint:gosec // and some thousand rows
+		at, actorID, actorKind = append(at, c.caller.Now), append(actorID, c.caller.Actor.ID), append(actorKind, c.caller.Actor.Kind)
+		requestID, verbName = append(requestID, c.caller.RequestID), append(verbName, c.verb)
+		session, parent, task = append(session, c.caller.SessionID), append(parent, c.caller.ParentSessionID), append(task, c.caller.TaskID)
+		delegation = append(delegation, delegationOf(c.caller))
+		if c.answer == nil {
+			key, requestHash, response = append(key, nil), append(requestHash, nil), append(response, nil)
+			continue
+		}
+		keyed = true
+		text := string(c.answer.response)
+		key, requestHash, response = append(key, &c.answer.key), append(requestHash, c.answer.requestHash[:]), append(response, &text)
 	}
-	var key *uuid.UUID
-	var requestHash []byte
-	var response *string
-	if answer != nil {
-		text := string(answer.response)
-		key, requestHash, response = &answer.key, answer.requestHash[:], &text
+	if !keyed {
+		key, requestHash, response = nil, nil, nil
 	}
 	return b.Queue(appendQuery,
-		r.class, r.scope, r.kind, r.op, r.ref, r.revision, r.hash, r.prevHash, r.data,
+		member, r.class, r.scope, r.kind, r.op, r.ref, r.revision, r.hash, r.prevHash, r.data,
 		r.eventType, r.eventRef, r.eventDetail,
-		c.Now, c.Actor.ID, c.Actor.Kind,
-		c.RequestID, verbName, c.SessionID, c.ParentSessionID, delegation, c.TaskID,
+		last, at, actorID, actorKind,
+		requestID, verbName, session, parent, delegation, task,
 		key, requestHash, response)
+}
+
+func delegationOf(c *verb.Caller) string {
+	if len(c.Delegation) > 0 {
+		if raw, err := json.Marshal(c.Delegation); err == nil {
+			return string(raw)
+		}
+	}
+	return "[]"
 }
 
 // provenance is what the hub stamps on a version.

@@ -72,6 +72,9 @@ func newCite(c *verb.Caller, in *verb.CiteRequest) (*citeOp, error) {
 	return &citeOp{linkOp: l, paper: citation{Kind: artifact.CitePMID, ID: pmid}}, nil
 }
 
+// mayShare implements sharer: the paper is locked once it is known.
+func (o *citeOp) mayShare() bool { return false }
+
 func (o *citeOp) needs(n *needs) {
 	n.cited[o.paper] = true
 	n.share[o.from.Current()] = true

@@ -42,6 +42,7 @@ type createOp struct {
 	signatures []byte // canonical; nil for none
 	provenance replicate.Provenance
 	requestID  string
+	fresh      bool // the hub made the id: there is nothing by that name
 
 	inspection *artifact.Inspection
 	papers     []citation         // what a paper is cited by
@@ -91,7 +92,7 @@ func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, alias, verbName 
 	o := &createOp{
 		schema: schema, alias: alias, scope: scope, signatures: signatures, title: in.Title, state: state, content: content,
 		provenance: provenance(c, verbName, imported), requestID: c.RequestID,
-		ref: artifact.Ref{Type: in.Type, ID: id},
+		ref: artifact.Ref{Type: in.Type, ID: id}, fresh: in.ID == "",
 	}
 	for i := range in.Links {
 		l, faults := newLink(&verb.LinkRequest{From: o.ref.String(), LinkSpec: in.Links[i]}, "/links/"+strconv.Itoa(i))
@@ -260,8 +261,11 @@ func orCommons(scope string) string {
 	return scope
 }
 
+// mayShare implements sharer. Whom a message is for is looked up, which locks.
+func (o *createOp) mayShare() bool { return o.schema.Visibility != artifact.VisibilityParticipants }
+
 func (o *createOp) needs(n *needs) {
-	if _, ok := n.write[o.ref.Current()]; !ok {
+	if _, ok := n.write[o.ref.Current()]; !ok && !o.fresh {
 		n.write[o.ref.Current()] = false
 	}
 	n.scopes[o.scope] = true

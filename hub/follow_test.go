@@ -30,12 +30,13 @@ func appendRows(t *testing.T, q rowQuerier, n int, class, scope, ref string) art
 	t.Helper()
 	//nolint:dupword // SQL's arguments
 	const query = `
-		SELECT feed.append(
-			array_fill($1::text, ARRAY[$4::int]), array_fill($2::text, ARRAY[$4]), array_fill('event'::text, ARRAY[$4]), array_fill('E'::text, ARRAY[$4]),
+		SELECT $4::int + feed.append(
+			array_fill(1, ARRAY[$4]), array_fill($1::text, ARRAY[$4]), array_fill($2::text, ARRAY[$4]), array_fill('event'::text, ARRAY[$4]), array_fill('E'::text, ARRAY[$4]),
 			(SELECT array_agg($3 || n ORDER BY n) FROM generate_series(1, $4) n), array_fill(1, ARRAY[$4]),
 			array_fill(NULL::bytea, ARRAY[$4]), array_fill(NULL::bytea, ARRAY[$4]), array_fill(NULL::text, ARRAY[$4]),
 			array_fill('test.happened'::text, ARRAY[$4]), array_fill($3::text, ARRAY[$4]), array_fill('{}'::text, ARRAY[$4]),
-			date_trunc('milliseconds', now()), 'tester', 'human', gen_random_uuid(), 'test', '', '', '[]', '', NULL, NULL, NULL)`
+			ARRAY[$4::int], ARRAY[date_trunc('milliseconds', now())], ARRAY['tester'], ARRAY['human'], ARRAY[gen_random_uuid()], ARRAY['test'], ARRAY[''], ARRAY[''], ARRAY['[]'], ARRAY[''],
+			NULL, NULL, NULL)`
 	var last artifact.Seq
 	if err := q.QueryRow(t.Context(), query, class, scope, ref, n).Scan(&last); err != nil {
 		t.Errorf("append: %v", err) // not Fatal: goroutines call this

@@ -79,6 +79,7 @@ type Hub struct {
 	id       identity
 	keys     *keyring
 	pump     *pump
+	lane     *lane
 	schemas  schemaCache
 	access   access
 	verifier *verb.Verifier
@@ -152,6 +153,7 @@ func Open(ctx context.Context, c Config) (*Hub, error) {
 		return nil, err
 	}
 	h := &Hub{config: c, db: c.DB, log: c.Log, id: id}
+	h.lane = &lane{hub: h}
 	if h.keys, err = openKeyring(ctx, h.db, h.log); err != nil {
 		return nil, err
 	}

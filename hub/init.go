@@ -110,7 +110,7 @@ func seed(ctx context.Context, db *pgxpool.Pool) error {
 		}
 		caller := &verb.Caller{Actor: system, RequestID: uuid.NewString(), Now: now}
 		b := new(pgx.Batch)
-		queueAppend(b, &rows, caller, "init", nil)
+		queueAppend(b, []commit{{rows: &rows, caller: caller, verb: "init"}})
 		return tx.SendBatch(ctx, b).Close()
 	})
 }

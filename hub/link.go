@@ -91,6 +91,9 @@ func refOrAlias(text, at string) (artifact.Ref, []artifact.Problem) {
 
 func (o *linkOp) ref() string { return replicate.LinkType + ":" + o.id }
 
+// mayShare implements sharer.
+func (o *linkOp) mayShare() bool { return true }
+
 func (o *linkOp) needs(n *needs) {
 	for _, ref := range []artifact.Ref{o.from, o.to} {
 		if ref.Type != "" {

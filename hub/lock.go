@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -54,11 +53,10 @@ const (
 		JOIN artifact_revision r ON r.type = k.type AND r.id = k.id AND r.content_hash = k.hash
 		WHERE r.scope = ANY ($4)`
 	linksQuery = `
-		SELECT l.from_type, l.from_id, l.predicate, l.to_type, l.to_id, l.id
-		FROM link l JOIN unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[]) AS k (from_type, from_id, predicate, to_type, to_id)
+		SELECT l.from_type, l.from_id, l.predicate, l.to_type, l.to_id, l.created_by, l.id
+		FROM link l JOIN unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[]) AS k (from_type, from_id, predicate, to_type, to_id, by)
 			ON l.from_type = k.from_type AND l.from_id = k.from_id AND l.predicate = k.predicate
-			AND l.to_type = k.to_type AND l.to_id = k.to_id
-		WHERE l.created_by = $6`
+			AND l.to_type = k.to_type AND l.to_id = k.to_id AND l.created_by = k.by`
 	signalsQuery = `
 		SELECT k.type, k.artifact, k.kind, k.dimension, k.voter, s.id, s.value::text, s.weight::text, s.reason
 		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[]) AS k (type, artifact, kind, dimension, voter)
@@ -74,44 +72,85 @@ const (
 	registryQuery = `
 		SELECT artifact_type, schema_version FROM schema_registry
 		WHERE is_current AND artifact_type = ANY ($1)`
-	scopesQuery      = `SELECT id FROM scope WHERE id = ANY ($1)`
-	keyLockQuery     = `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`
-	keyQuery         = `SELECT request_hash, response, seq, created_at FROM idempotency WHERE actor = $1 AND key = $2 AND created_at > $3`
-	keyExpiredDelete = `DELETE FROM idempotency WHERE actor = $1 AND key = $2 AND created_at <= $3`
+	scopesQuery  = `SELECT id FROM scope WHERE id = ANY ($1)`
+	keyLockQuery = `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`
+
+	// Idempotency keys, in one order for all.
+	keysLockQuery = `
+		SELECT k.n, pg_advisory_xact_lock(hashtextextended(k.name, 0)) IS NOT NULL
+		FROM (SELECT n, name FROM unnest($1::text[]) WITH ORDINALITY AS k (name, n) ORDER BY name) k`
+	keysTryQuery = `
+		SELECT k.n, pg_try_advisory_xact_lock(hashtextextended(k.name, 0))
+		FROM unnest($1::text[]) WITH ORDINALITY AS k (name, n)`
+	keysQuery = `
+		SELECT i.actor, i.key, i.request_hash, i.response, i.seq, i.created_at
+		FROM idempotency i JOIN unnest($1::text[], $2::uuid[]) AS k (actor, key) ON i.actor = k.actor AND i.key = k.key
+		WHERE i.created_at > $3`
+	keysExpiredDelete = `
+		DELETE FROM idempotency i USING unnest($1::text[], $2::uuid[]) AS k (actor, key)
+		WHERE i.actor = k.actor AND i.key = k.key AND i.created_at <= $3`
+
+	// presentQuery tells apart what is not there and what others hold.
+	presentQuery = `
+		SELECT a.type, a.id
+		FROM artifact a JOIN unnest($1::text[], $2::text[]) AS k (type, id) ON a.type = k.type AND a.id = k.id`
 )
 
-// read begins the transaction, locks and reads what n names, in one message.
-func (s *state) read(ctx context.Context, conn *pgxpool.Conn, n *needs, key *uuid.UUID) (stored *storedAnswer, err error) {
+// loaded is what a transaction has read, for all of its members.
+type loaded struct {
+	heads    map[artifact.Ref]*head
+	missed   map[artifact.Ref]bool // heads that others hold
+	bases    map[scopedRef]bool
+	links    map[ownLink]string // id of the link
+	signals  map[signalKey]*lastSignal
+	sums     map[signalKey]*signalSum // without voter
+	versions map[string]int           // current schema version by type
+	scopes   map[string]bool          // that there are
+	papers   papers
+	answers  map[answerKey]*storedAnswer
+	held     map[answerKey]bool // idempotency keys that this transaction has
+}
+
+// An ownLink is a link by who made it.
+type ownLink struct {
+	triple
+	by string
+}
+
+// An answerKey is an idempotency key by whose it is.
+type answerKey struct {
+	actor string
+	key   uuid.UUID
+}
+
+func (k answerKey) String() string { return k.actor + "\n" + k.key.String() }
+
+func newLoaded() *loaded {
+	return &loaded{
+		heads: make(map[artifact.Ref]*head), missed: make(map[artifact.Ref]bool), bases: make(map[scopedRef]bool),
+		links: make(map[ownLink]string), signals: make(map[signalKey]*lastSignal), sums: make(map[signalKey]*signalSum),
+		versions: make(map[string]int), scopes: make(map[string]bool), papers: make(papers),
+		answers: make(map[answerKey]*storedAnswer), held: make(map[answerKey]bool),
+	}
+}
+
+// read begins the transaction, locks and reads what its members need, in one
+// message. With wait unset it leaves out what others hold, instead of waiting.
+func (l *loaded) read(ctx context.Context, conn *pgxpool.Conn, members []*member, wait bool) error {
+	n := union(members)
 	b := new(pgx.Batch)
 	b.Queue("BEGIN")
-	if key != nil {
-		expired := s.caller.Now.Add(-idempotencyTTL)
-		b.Queue(keyLockQuery, s.caller.Actor.ID+"\n"+key.String())
-		b.Queue(keyExpiredDelete, s.caller.Actor.ID, *key, expired)
-		b.Queue(keyQuery, s.caller.Actor.ID, *key, expired).Query(func(rows pgx.Rows) error {
-			for rows.Next() {
-				var hash []byte
-				var response string
-				stored = new(storedAnswer)
-				if err := rows.Scan(&hash, &response, &stored.seq, &stored.at); err != nil {
-					return err
-				}
-				copy(stored.requestHash[:], hash)
-				stored.response = []byte(response)
-			}
-			return rows.Err()
-		})
-	}
-	s.queueHeads(b, n)
-	s.queueLinks(b, n)
-	s.queueSignals(b, n)
-	s.queuePapers(b, n.cited)
+	l.queueAnswers(b, members, wait)
+	l.queueHeads(b, n, wait)
+	l.queueLinks(b, members)
+	l.queueSignals(b, n)
+	l.papers.queue(b, n.seen, n.cited)
 	if len(n.types) > 0 {
 		b.Queue(registryQuery, keysOf(n.types)).Query(func(rows pgx.Rows) error {
 			var typ string
 			var version int
 			_, err := pgx.ForEachRow(rows, []any{&typ, &version}, func() error {
-				s.versions[typ] = version
+				l.versions[typ] = version
 				return nil
 			})
 			return err
@@ -121,16 +160,64 @@ func (s *state) read(ctx context.Context, conn *pgxpool.Conn, n *needs, key *uui
 		b.Queue(scopesQuery, keysOf(n.scopes)).Query(func(rows pgx.Rows) error {
 			var id string
 			_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
-				s.known[id] = slices.Contains(s.scopes, id)
+				l.scopes[id] = true
 				return nil
 			})
 			return err
 		})
 	}
 	if err := conn.SendBatch(ctx, b).Close(); err != nil {
-		return nil, fmt.Errorf("lock and read: %w", err)
+		return fmt.Errorf("lock and read: %w", err)
 	}
-	return stored, nil
+	return nil
+}
+
+// queueAnswers locks the members' idempotency keys and reads what they gave
+// before.
+func (l *loaded) queueAnswers(b *pgx.Batch, members []*member, wait bool) {
+	var names, actors []string
+	var keys []uuid.UUID
+	var expired time.Time
+	for _, m := range members {
+		if m.key != nil {
+			names, actors, keys = append(names, m.answerKey().String()), append(actors, m.caller.Actor.ID), append(keys, *m.key)
+			expired = m.caller.Now.Add(-idempotencyTTL)
+		}
+	}
+	if keys == nil {
+		return
+	}
+	lock := keysLockQuery
+	if !wait {
+		lock = keysTryQuery
+	}
+	b.Queue(lock, names).Query(func(rows pgx.Rows) error {
+		var i int
+		var held bool
+		_, err := pgx.ForEachRow(rows, []any{&i, &held}, func() error {
+			if held {
+				l.held[answerKey{actors[i-1], keys[i-1]}] = true
+			}
+			return nil
+		})
+		return err
+	})
+	b.Queue(keysExpiredDelete, actors, keys, expired)
+	b.Queue(keysQuery, actors, keys, expired).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			var k answerKey
+			var hash []byte
+			var response string
+			stored := new(storedAnswer)
+			if err := rows.Scan(&k.actor, &k.key, &hash, &response, &stored.seq, &stored.at); err != nil {
+				return err
+			}
+			copy(stored.requestHash[:], hash)
+			stored.response = []byte(response)
+			l.answers[k] = stored
+		}
+		return rows.Err()
+	})
 }
 
 func keysOf(m map[string]bool) []string {
@@ -152,23 +239,41 @@ func splitRefs(m map[artifact.Ref]bool, with func(bool) bool) (types, ids []stri
 
 func all(bool) bool { return true }
 
-func (s *state) queueHeads(b *pgx.Batch, n *needs) {
+func (l *loaded) queueHeads(b *pgx.Batch, n *needs, wait bool) {
+	skip := ""
+	if !wait {
+		skip = " SKIP LOCKED"
+	}
 	switch types, ids := splitRefs(n.write, all); len(ids) {
 	case 0:
 	case 1:
-		b.Queue(lockOneQuery, types[0], ids[0]).Query(s.scanHeads)
+		b.Queue(lockOneQuery+skip, types[0], ids[0]).Query(l.scanHeads)
 	default:
-		b.Queue(lockWriteQuery, types, ids).Query(s.scanHeads)
+		b.Queue(lockWriteQuery+skip, types, ids).Query(l.scanHeads)
 	}
 	if types, ids := splitRefs(n.share, all); len(ids) > 0 {
-		b.Queue(lockShareQuery, types, ids).Query(s.scanHeads)
+		b.Queue(lockShareQuery+skip, types, ids).Query(l.scanHeads)
+	}
+	if !wait && len(n.write)+len(n.share) > 0 {
+		types, ids := splitRefs(n.write, all)
+		more, moreIDs := splitRefs(n.share, all)
+		b.Queue(presentQuery, append(types, more...), append(ids, moreIDs...)).Query(func(rows pgx.Rows) error {
+			var ref artifact.Ref
+			_, err := pgx.ForEachRow(rows, []any{&ref.Type, &ref.ID}, func() error {
+				if l.heads[ref] == nil {
+					l.missed[ref] = true
+				}
+				return nil
+			})
+			return err
+		})
 	}
 	if types, ids := splitRefs(n.write, func(content bool) bool { return content || n.conflict }); len(ids) > 0 {
 		b.Queue(contentQuery, types, ids).Query(func(rows pgx.Rows) error {
 			var ref artifact.Ref
 			var content, kind string
 			_, err := pgx.ForEachRow(rows, []any{&ref.Type, &ref.ID, &content, &kind}, func() error {
-				if h, ok := s.heads[ref]; ok {
+				if h, ok := l.heads[ref]; ok {
 					h.content, h.updatedKind = []byte(content), kind
 				}
 				return nil
@@ -182,14 +287,13 @@ func (s *state) queueHeads(b *pgx.Batch, n *needs) {
 		for ref := range n.bases {
 			types, ids, hashes = append(types, ref.Type), append(ids, ref.ID), append(hashes, ref.Hash[:])
 		}
-		b.Queue(basesQuery, types, ids, hashes, s.scopes).Query(func(rows pgx.Rows) error {
+		b.Queue(basesQuery, types, ids, hashes, n.seen).Query(func(rows pgx.Rows) error {
 			var ref artifact.Ref
 			var hash []byte
 			var scope string
 			_, err := pgx.ForEachRow(rows, []any{&ref.Type, &ref.ID, &hash, &scope}, func() error {
 				copy(ref.Hash[:], hash)
-				s.bases[ref] = true
-				s.baseIn[scopedRef{ref, scope}] = true
+				l.bases[scopedRef{ref, scope}] = true
 				return nil
 			})
 			return err
@@ -197,21 +301,37 @@ func (s *state) queueHeads(b *pgx.Batch, n *needs) {
 	}
 }
 
-// scanHeads takes in heads. One that the caller may not see is as if absent.
+// scanHeads takes in heads, whoever may see them: see [loaded.view].
+func (l *loaded) scanHeads(rows pgx.Rows) error {
+	for rows.Next() {
+		h, err := scanHead(rows)
+		if err != nil {
+			return err
+		}
+		l.heads[artifact.Ref{Type: h.Type, ID: h.ID}] = h
+	}
+	return rows.Err()
+}
+
+// scanHeads takes in heads that an op reads beside its needs.
 func (s *state) scanHeads(rows pgx.Rows) error {
 	for rows.Next() {
 		h, err := scanHead(rows)
 		if err != nil {
 			return err
 		}
-		ref := artifact.Ref{Type: h.Type, ID: h.ID}
-		if !s.sees(h) {
-			s.taken[ref] = true
-			continue
-		}
-		s.heads[ref] = h
+		s.meet(artifact.Ref{Type: h.Type, ID: h.ID}, h)
 	}
 	return rows.Err()
+}
+
+// meet takes in a head. One that the caller may not see is as if absent.
+func (s *state) meet(ref artifact.Ref, h *head) {
+	if s.sees(h) {
+		s.heads[ref] = h
+	} else {
+		s.taken[ref] = true
+	}
 }
 
 // sees reports whether the caller may see the scope of a head.
@@ -269,41 +389,53 @@ func (s *state) dropUnaddressed(ctx context.Context, db querier) error {
 	return nil
 }
 
-func (s *state) queueLinks(b *pgx.Batch, n *needs) {
-	if len(n.links) > 0 {
-		b.Queue(linksQuery, s.linkArgs(slices.Collect(maps.Keys(n.links)))...).Query(s.scanLinks)
+func (l *loaded) queueLinks(b *pgx.Batch, members []*member) {
+	var own []ownLink
+	for _, m := range members {
+		for k := range m.needs.links {
+			own = append(own, ownLink{k, m.caller.Actor.ID})
+		}
+	}
+	if own != nil {
+		b.Queue(linksQuery, linkArgs(own)...).Query(func(rows pgx.Rows) error {
+			return scanLinks(rows, func(k ownLink, id string) { l.links[k] = id })
+		})
 	}
 }
 
 // readLinks reads which of some links the caller has made already.
 func (s *state) readLinks(ctx context.Context, db querier, keys []triple) error {
-	rows, err := db.Query(ctx, linksQuery, s.linkArgs(keys)...)
+	own := make([]ownLink, len(keys))
+	for i, k := range keys {
+		own[i] = ownLink{k, s.caller.Actor.ID}
+	}
+	rows, err := db.Query(ctx, linksQuery, linkArgs(own)...)
 	if err != nil {
 		return err
 	}
-	return s.scanLinks(rows)
+	return scanLinks(rows, func(k ownLink, id string) { s.links[k.triple] = id })
 }
 
-func (s *state) linkArgs(keys []triple) []any {
-	var fromTypes, fromIDs, predicates, toTypes, toIDs []string
+func linkArgs(keys []ownLink) []any {
+	var fromTypes, fromIDs, predicates, toTypes, toIDs, by []string
 	for _, k := range keys {
 		fromTypes, fromIDs, predicates = append(fromTypes, k.from.Type), append(fromIDs, k.from.ID), append(predicates, k.predicate)
-		toTypes, toIDs = append(toTypes, k.to.Type), append(toIDs, k.to.ID)
+		toTypes, toIDs, by = append(toTypes, k.to.Type), append(toIDs, k.to.ID), append(by, k.by)
 	}
-	return []any{fromTypes, fromIDs, predicates, toTypes, toIDs, s.caller.Actor.ID}
+	return []any{fromTypes, fromIDs, predicates, toTypes, toIDs, by}
 }
 
-func (s *state) scanLinks(rows pgx.Rows) error {
-	var k triple
+func scanLinks(rows pgx.Rows, take func(k ownLink, id string)) error {
+	var k ownLink
 	var id string
-	_, err := pgx.ForEachRow(rows, []any{&k.from.Type, &k.from.ID, &k.predicate, &k.to.Type, &k.to.ID, &id}, func() error {
-		s.links[k] = id
+	_, err := pgx.ForEachRow(rows, []any{&k.from.Type, &k.from.ID, &k.predicate, &k.to.Type, &k.to.ID, &k.by, &id}, func() error {
+		take(k, id)
 		return nil
 	})
 	return err
 }
 
-func (s *state) queueSignals(b *pgx.Batch, n *needs) {
+func (l *loaded) queueSignals(b *pgx.Batch, n *needs) {
 	if len(n.signals) == 0 {
 		return
 	}
@@ -321,7 +453,7 @@ func (s *state) queueSignals(b *pgx.Batch, n *needs) {
 				return err
 			}
 			w, err := artifact.ParseDecimal(weight)
-			s.signals[k] = &lastSignal{id: id, value: v, weight: w, reason: reason}
+			l.signals[k] = &lastSignal{id: id, value: v, weight: w, reason: reason}
 			return err
 		})
 		return err
@@ -335,7 +467,7 @@ func (s *state) queueSignals(b *pgx.Batch, n *needs) {
 			var err1, err2 error
 			g.sum, err1 = artifact.ParseSum(sum)
 			g.sumSq, err2 = artifact.ParseSum(sumSq)
-			s.sums[k] = g
+			l.sums[k] = g
 			return errors.Join(err1, err2)
 		})
 		return err

@@ -7,6 +7,7 @@ import (
 type metrics struct {
 	commits   *prometheus.HistogramVec
 	retries   *prometheus.CounterVec
+	grouped   *prometheus.CounterVec
 	shadowed  *prometheus.CounterVec
 	followers prometheus.Gauge
 }
@@ -20,6 +21,9 @@ func newMetrics(h *Hub, r prometheus.Registerer) *metrics {
 		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "scidex_hub_write_retries_total", Help: "Writes that lost a race and ran again, by why.",
 		}, []string{"reason"}),
+		grouped: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "scidex_hub_writes_grouped_total", Help: "Writes that waited for others, by whether they shared a transaction then or had to run alone.",
+		}, []string{"how"}),
 		shadowed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "scidex_hub_validator_shadowed_total", Help: "Faults that validators in shadow mode found, by validator.",
 		}, []string{"validator"}),
@@ -44,6 +48,6 @@ func newMetrics(h *Hub, r prometheus.Registerer) *metrics {
 	connections := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "scidex_hub_db_connections_in_use", Help: "Connections to PostgreSQL that are in use.",
 	}, func() float64 { return float64(h.db.Stat().AcquiredConns()) })
-	r.MustRegister(m.commits, m.retries, m.shadowed, m.followers, head, ringBytes, connections)
+	r.MustRegister(m.commits, m.retries, m.grouped, m.shadowed, m.followers, head, ringBytes, connections)
 	return m
 }

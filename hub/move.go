@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/scidex-ai/substrate/artifact"
@@ -121,8 +122,9 @@ func (o *moveOp) load(ctx context.Context, db querier, s *state) (err error) {
 	if n := len(o.whole.revisions) + len(o.whole.links) + len(o.whole.signals); n > maxWhole {
 		return errTooLarge("versions, links and signals", n)
 	}
-	for id, kind := range o.authors() {
-		if err := s.announce(ctx, db, id, kind, []string{o.in.Scope}); err != nil {
+	authors := o.authors()
+	for _, id := range slices.Sorted(maps.Keys(authors)) { // in one order for all: each is locked
+		if err := s.announce(ctx, db, id, authors[id], []string{o.in.Scope}); err != nil {
 			return err
 		}
 	}

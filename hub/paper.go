@@ -57,6 +57,11 @@ func keyKind(k artifact.CitationKind) string { return strings.ToLower(string(k))
 
 // queuePapers reads which papers are cited, in the scopes that the caller sees.
 func (s *state) queuePapers(b *pgx.Batch, cited map[citation]bool) {
+	s.papers.queue(b, s.scopes, cited)
+}
+
+// queue reads which papers are cited, in some scopes.
+func (p papers) queue(b *pgx.Batch, scopes []string, cited map[citation]bool) {
 	if len(cited) == 0 {
 		return
 	}
@@ -64,12 +69,12 @@ func (s *state) queuePapers(b *pgx.Batch, cited map[citation]bool) {
 	for c := range cited {
 		kinds, keys = append(kinds, keyKind(c.Kind)), append(keys, c.ID)
 	}
-	b.Queue(papersQuery, s.scopes, kinds, keys).Query(func(rows pgx.Rows) error {
+	b.Queue(papersQuery, scopes, kinds, keys).Query(func(rows pgx.Rows) error {
 		var kind, key, scope, id string
 		_, err := pgx.ForEachRow(rows, []any{&kind, &key, &scope, &id}, func() error {
 			for c := range cited {
 				if c.ID == key && keyKind(c.Kind) == kind {
-					s.papers.set(c, scope, id)
+					p.set(c, scope, id)
 				}
 			}
 			return nil

@@ -52,10 +52,10 @@ const (
 
 // queue queues the writes that the ops decided on: new rows in the order of
 // their keys, so that two writers that make the same ones do not deadlock.
-func (s *state) queue(b *pgx.Batch) {
-	slices.SortFunc(s.written, func(x, y *head) int { return x.ref().Current().Compare(y.ref().Current()) })
+func (w *writes) queue(b *pgx.Batch) {
+	slices.SortFunc(w.written, func(x, y *head) int { return x.ref().Current().Compare(y.ref().Current()) })
 	var made, changed headColumnsOf
-	for _, h := range s.written {
+	for _, h := range w.written {
 		if h.created {
 			made.add(h)
 		} else {
@@ -70,10 +70,10 @@ func (s *state) queue(b *pgx.Batch) {
 		b.Queue(updateArtifactQuery, changed.typ, changed.id, changed.scope, changed.revision, changed.contentHash, changed.schemaVersion, changed.title,
 			changed.state, changed.isLatest, changed.supersededBy, changed.quality, changed.updatedAt, changed.updatedBy, changed.rowHash)
 	}
-	s.queueRevisions(b)
-	s.queueNewLinks(b)
-	s.queueNewSignals(b)
-	for _, m := range s.more {
+	w.queueRevisions(b)
+	w.queueNewLinks(b)
+	w.queueNewSignals(b)
+	for _, m := range w.more {
 		b.Queue(m.sql, m.args...)
 	}
 }
@@ -100,8 +100,8 @@ func (c *headColumnsOf) add(h *head) {
 	c.createdAt, c.updatedAt = append(c.createdAt, h.CreatedAt), append(c.updatedAt, h.UpdatedAt)
 }
 
-func (s *state) queueRevisions(b *pgx.Batch) {
-	if len(s.revisions) == 0 {
+func (w *writes) queueRevisions(b *pgx.Batch) {
+	if len(w.revisions) == 0 {
 		return
 	}
 	var typ, id, scope, title, state, content, note, provenance, by []string
@@ -109,7 +109,7 @@ func (s *state) queueRevisions(b *pgx.Batch) {
 	var contentHash, rowHash [][]byte
 	var at []time.Time
 	var signatures []*string
-	for _, r := range s.revisions {
+	for _, r := range w.revisions {
 		signatures = append(signatures, textOrNull(r.Signatures))
 		typ, id, scope, title, state = append(typ, r.Type), append(id, r.ID), append(scope, r.Scope), append(title, r.Title), append(state, r.State)
 		content, note, provenance, by = append(content, string(r.content)), append(note, r.Note), append(provenance, string(r.provenance)), append(by, r.CreatedBy)
@@ -127,11 +127,11 @@ func textOrNull(raw []byte) *string {
 	return &text
 }
 
-func (s *state) queueNewLinks(b *pgx.Batch) {
-	if len(s.newLinks) == 0 {
+func (w *writes) queueNewLinks(b *pgx.Batch) {
+	if len(w.newLinks) == 0 {
 		return
 	}
-	slices.SortFunc(s.newLinks, func(x, y *linkRow) int {
+	slices.SortFunc(w.newLinks, func(x, y *linkRow) int {
 		if c := x.key.from.Compare(y.key.from); c != 0 {
 			return c
 		}
@@ -143,7 +143,7 @@ func (s *state) queueNewLinks(b *pgx.Batch) {
 	var id, fromType, fromID, predicate, toType, toID, toRef, scope, refs, evidence, by []string
 	var rowHash [][]byte
 	var at []time.Time
-	for _, l := range s.newLinks {
+	for _, l := range w.newLinks {
 		id, fromType, fromID = append(id, l.ID), append(fromType, l.key.from.Type), append(fromID, l.key.from.ID)
 		predicate, toType, toID = append(predicate, l.Predicate), append(toType, l.key.to.Type), append(toID, l.key.to.ID)
 		toRef, scope, by = append(toRef, l.To), append(scope, l.Scope), append(by, l.By)
@@ -157,14 +157,14 @@ func (s *state) queueNewLinks(b *pgx.Batch) {
 	b.Queue(insertLinkQuery, id, fromType, fromID, predicate, toType, toID, toRef, scope, refs, evidence, at, by, rowHash)
 }
 
-func (s *state) queueNewSignals(b *pgx.Batch) {
-	if len(s.newSignals) == 0 {
+func (w *writes) queueNewSignals(b *pgx.Batch) {
+	if len(w.newSignals) == 0 {
 		return
 	}
 	var id, typ, art, scope, kind, dimension, voter, voterKind, value, weight, reason, metadata, by []string
 	var rowHash [][]byte
 	var at []time.Time
-	for _, g := range s.newSignals {
+	for _, g := range w.newSignals {
 		id, typ, art, scope = append(id, g.ID), append(typ, g.key.ref.Type), append(art, g.key.ref.ID), append(scope, g.Scope)
 		kind, dimension, voter, voterKind = append(kind, g.Kind), append(dimension, g.Dimension), append(voter, g.Voter), append(voterKind, g.VoterKind)
 		value, weight = append(value, g.Value.String()), append(weight, g.Weight.String())
@@ -175,7 +175,7 @@ func (s *state) queueNewSignals(b *pgx.Batch) {
 
 	var sumType, sumArt, sumKind, sumDimension, sum, sumSq []string
 	var n, voters []int64
-	for _, g := range s.sumOrder {
+	for _, g := range w.sumOrder {
 		sumType, sumArt = append(sumType, g.key.ref.Type), append(sumArt, g.key.ref.ID)
 		sumKind, sumDimension = append(sumKind, g.key.kind), append(sumDimension, g.key.dimension)
 		n, voters, sum, sumSq = append(n, g.n), append(voters, g.voters), append(sum, g.sum.String()), append(sumSq, g.sumSq.String())

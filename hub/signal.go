@@ -93,6 +93,9 @@ func newSignal(c *verb.Caller, in *verb.SignalRequest, imported bool) (*signalOp
 	return o, nil
 }
 
+// mayShare implements sharer.
+func (o *signalOp) mayShare() bool { return true }
+
 func (o *signalOp) needs(n *needs) {
 	if o.ref.Type == "" {
 		return // of an artifact that the batch makes

@@ -3,6 +3,8 @@ package hub
 import (
 	"encoding/json"
 	"errors"
+	"maps"
+	"slices"
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/replicate"
@@ -21,6 +23,7 @@ type needs struct {
 	scopes   map[string]bool
 	versions map[string]int // schema version by type, as the ops were checked
 	cited    map[citation]bool
+	seen     []string // scopes that those may see who need it
 }
 
 // A triple identifies a link, with who makes it.
@@ -59,6 +62,36 @@ func newNeeds(ops []op) *needs {
 	return n
 }
 
+// union returns what several members of a transaction need together.
+func union(members []*member) *needs {
+	if len(members) == 1 {
+		n := members[0].needs
+		n.seen = members[0].caller.VisibleScopes()
+		return n
+	}
+	n := newNeeds(nil)
+	for _, m := range members {
+		for ref, content := range m.needs.write {
+			n.write[ref] = n.write[ref] || content
+		}
+		maps.Copy(n.share, m.needs.share)
+		maps.Copy(n.bases, m.needs.bases)
+		maps.Copy(n.signals, m.needs.signals)
+		maps.Copy(n.types, m.needs.types)
+		maps.Copy(n.scopes, m.needs.scopes)
+		maps.Copy(n.cited, m.needs.cited)
+		for _, scope := range m.caller.VisibleScopes() {
+			if !slices.Contains(n.seen, scope) {
+				n.seen = append(n.seen, scope)
+			}
+		}
+	}
+	for ref := range n.write {
+		delete(n.share, ref)
+	}
+	return n
+}
+
 // state is what a transaction has read, and what its ops make of it.
 type state struct {
 	hub      *Hub
@@ -79,14 +112,26 @@ type state struct {
 	aliases map[string]artifact.Ref  // of a batch's earlier items
 	papers  papers
 
-	rows       changeRows
+	rows      changeRows
+	announced []seenIn // agents that rows make known
+	writes
+}
+
+// writes are what ops have decided to write, beside the log's rows.
+type writes struct {
 	written    []*head // new and changed, each once
 	revisions  []*revisionRow
 	newLinks   []*linkRow
 	newSignals []*signalRow
 	sumOrder   []*signalSum
 	more       []statement // what ops write beside the above, in order
-	announced  []seenIn    // agents that rows make known
+}
+
+// add adds the writes of another member.
+func (w *writes) add(o *writes) {
+	w.written, w.revisions = append(w.written, o.written...), append(w.revisions, o.revisions...)
+	w.newLinks, w.newSignals = append(w.newLinks, o.newLinks...), append(w.newSignals, o.newSignals...)
+	w.sumOrder, w.more = append(w.sumOrder, o.sumOrder...), append(w.more, o.more...)
 }
 
 // A statement is one more write of an op.
@@ -96,7 +141,7 @@ type statement struct {
 }
 
 // also adds a write.
-func (s *state) also(sql string, args ...any) { s.more = append(s.more, statement{sql, args}) }
+func (w *writes) also(sql string, args ...any) { w.more = append(w.more, statement{sql, args}) }
 
 // Audiences of an artifact.
 const (
@@ -157,12 +202,50 @@ var errNeedsContent = errors.New("the current content is needed")
 // errStaleSchemas means that a type changed since the ops were checked.
 var errStaleSchemas = errors.New("schemas changed")
 
-func newState(h *Hub, c *verb.Caller, imported bool) *state {
-	return &state{
-		hub: h, caller: c, imported: imported, scopes: c.VisibleScopes(),
-		known: make(map[string]bool), versions: make(map[string]int),
-		heads: make(map[artifact.Ref]*head), taken: make(map[artifact.Ref]bool), bases: make(map[artifact.Ref]bool), baseIn: make(map[scopedRef]bool), links: make(map[triple]string),
-		signals: make(map[signalKey]*lastSignal), sums: make(map[signalKey]*signalSum), aliases: make(map[string]artifact.Ref), papers: make(papers),
+// view returns what a member sees of what was read. What members before it have
+// written is there too; heads, sums and the like are one for all.
+func (l *loaded) view(h *Hub, m *member) *state {
+	s := &state{
+		hub: h, caller: m.caller, imported: m.request.imported, dry: m.request.options.DryRun, scopes: m.caller.VisibleScopes(),
+		known: make(map[string]bool), versions: l.versions, heads: make(map[artifact.Ref]*head), taken: make(map[artifact.Ref]bool),
+		bases: make(map[artifact.Ref]bool), baseIn: make(map[scopedRef]bool), links: make(map[triple]string),
+		signals: l.signals, sums: l.sums, aliases: make(map[string]artifact.Ref), papers: l.papers,
+	}
+	for id := range m.needs.scopes {
+		s.known[id] = l.scopes[id] && slices.Contains(s.scopes, id)
+	}
+	for _, refs := range []map[artifact.Ref]bool{m.needs.write, m.needs.share} {
+		for ref := range refs {
+			if h := l.heads[ref]; h != nil {
+				s.meet(ref, h)
+			}
+		}
+	}
+	for ref := range m.needs.bases {
+		for _, scope := range s.scopes {
+			if in := (scopedRef{ref, scope}); l.bases[in] {
+				s.bases[ref], s.baseIn[in] = true, true
+			}
+		}
+	}
+	for k := range m.needs.links {
+		if id, ok := l.links[ownLink{k, m.caller.Actor.ID}]; ok {
+			s.links[k] = id
+		}
+	}
+	return s
+}
+
+// take keeps what a member has written for those after it.
+func (l *loaded) take(s *state) {
+	for _, h := range s.written {
+		l.heads[artifact.Ref{Type: h.Type, ID: h.ID}] = h
+	}
+	for _, r := range s.revisions {
+		l.bases[scopedRef{artifact.Ref{Type: r.Type, ID: r.ID, Hash: r.ContentHash}, r.Scope}] = true
+	}
+	for _, k := range s.newLinks {
+		l.links[ownLink{k.key, k.By}] = k.ID
 	}
 }
 

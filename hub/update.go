@@ -133,6 +133,9 @@ func (o *updateOp) parseChange(in *verb.UpdateRequest) (problems []artifact.Prob
 	return problems
 }
 
+// mayShare implements sharer.
+func (o *updateOp) mayShare() bool { return true }
+
 func (o *updateOp) needs(n *needs) {
 	n.write[o.ref] = true
 	n.bases[o.ref.At(o.in.BaseContentHash)] = true

@@ -65,63 +65,92 @@ const maxTries = 6
 // no longer ends.
 const commitTimeout = 30 * time.Second
 
-// write is the one path that every write takes: it locks and reads, decides in
-// memory, and sends the writes, the log's rows and COMMIT in one message, so
-// that the lock that orders commits never spans a round trip. A write that lost
-// a race runs again.
+// write is the one path that every write takes. Writes that come while others
+// are under way share a transaction with those that wait beside them: see [lane].
+// One that is alone, or that may not share, or that lost a race, has one to
+// itself, and runs again when it loses.
 func (h *Hub) write(ctx context.Context, c *verb.Caller, w *writeRequest, response func(*written) any) (*written, error) {
 	start := time.Now()
-	key, requestHash, err := idempotencyOf(w)
+	m, err := newMember(c, w, response)
 	if err != nil {
 		return nil, err
 	}
-	if w.ops, err = w.prepare(); err != nil {
+	if err := m.prepare(); err != nil {
 		return nil, err
 	}
-	n := newNeeds(w.ops)
+	if err := h.turn(ctx, m); err != nil {
+		return nil, callerError(err)
+	}
+	h.metrics.commits.WithLabelValues(w.verb).Observe(time.Since(start).Seconds())
+	return m.done, nil
+}
+
+// turn writes a member with others or alone.
+func (h *Hub) turn(ctx context.Context, m *member) error {
+	if !m.mayShare() {
+		return h.alone(ctx, m)
+	}
+	served, leave, err := h.lane.join(ctx, m)
+	if err != nil {
+		return err
+	}
+	if served {
+		return m.err
+	}
+	defer leave()
+	return h.alone(ctx, m)
+}
+
+// alone writes a member in a transaction of its own, again while it loses races.
+func (h *Hub) alone(ctx context.Context, m *member) error {
 	for try := 1; ; try++ {
-		done, err := h.try(ctx, c, w, n, key, requestHash, response)
+		err := h.transact(ctx, []*member{m}, true)
 		if err == nil {
-			h.metrics.commits.WithLabelValues(w.verb).Observe(time.Since(start).Seconds())
-			return done, nil
+			return nil
 		}
 		reason := retryReason(err)
 		if reason == "" || try == maxTries {
-			return nil, callerError(err)
+			return err
 		}
 		h.metrics.retries.WithLabelValues(reason).Inc()
 		if full, ok := errors.AsType[*logFullError](err); ok {
 			if err := ensurePartitions(ctx, h.db, h.config.PartitionRows, full.rows); err != nil {
-				return nil, callerError(err)
+				return err
 			}
 			continue
 		}
 		if errors.Is(err, errNeedsContent) {
-			n.conflict = true
+			m.needs.conflict = true
 			continue
 		}
 		if errors.Is(err, errStaleSchemas) {
 			if err := h.schemas.load(ctx, h.db); err != nil {
-				return nil, err
+				return err
 			}
-			if w.ops, err = w.prepare(); err != nil {
-				return nil, err
+			if err := m.prepare(); err != nil {
+				return err
 			}
-			n = newNeeds(w.ops)
 			continue
 		}
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return ctx.Err()
 		case <-time.After(rand.N(time.Millisecond << try)): //nolint:gosec // jitter, not a secret
 		}
 	}
 }
 
-func (h *Hub) try(ctx context.Context, c *verb.Caller, w *writeRequest, n *needs, key *uuid.UUID, requestHash artifact.Hash, response func(*written) any) (*written, error) {
+// transact writes some members in one transaction: it locks and reads, decides in
+// memory, and sends the writes, the log's rows and COMMIT in one message, so that
+// the lock that orders commits never spans a round trip.
+//
+// With wait set there is one member, whose failure is the transaction's. Without,
+// it waits for no lock on an artifact: what becomes of each member is in the
+// member, and an error is that of all, none of whom has written.
+func (h *Hub) transact(ctx context.Context, members []*member, wait bool) error {
 	conn, err := h.db.Acquire(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("acquire a connection: %w", err)
+		return fmt.Errorf("acquire a connection: %w", err)
 	}
 	defer conn.Release()
 	committed := false
@@ -132,94 +161,77 @@ func (h *Hub) try(ctx context.Context, c *verb.Caller, w *writeRequest, n *needs
 	}()
 
 	// Message 1: lock and read.
-	s := newState(h, c, w.imported)
-	s.dry = w.options.DryRun
-	stored, err := s.read(ctx, conn, n, key)
-	if err != nil {
-		return nil, err
-	}
-	if stored != nil {
-		if stored.requestHash != requestHash {
-			return nil, &artifact.Error{
-				Code: artifact.CodeValidationFailed, Reason: artifact.ReasonIdempotencyConflict,
-				Message: "the idempotency key was used for another request",
-				Details: map[string]any{"first_seen_at": stored.at},
-			}
-		}
-		return &written{seq: stored.seq, replayed: stored.response}, nil
-	}
-	if err := s.checkSchemas(n); err != nil {
-		return nil, err
-	}
-
-	if err := s.dropUnaddressed(ctx, conn); err != nil {
-		return nil, err
-	}
-	done := &written{errs: make([]error, len(w.ops))}
-	for i, o := range w.ops {
-		if l, ok := o.(loader); ok {
-			if err := l.load(ctx, conn, s); err != nil {
-				if !w.partial || artifact.AsError(err).Code == artifact.CodeInternal {
-					return nil, &opError{i, err}
-				}
-				done.errs[i] = err
-			}
-		}
+	l := newLoaded()
+	if err := l.read(ctx, conn, members, wait); err != nil {
+		return err
 	}
 
 	// Message 2 is none: decide in memory.
-	for i, o := range w.ops {
-		if done.errs[i] != nil {
+	var writers []*member
+	for _, m := range members {
+		m.done, m.err = nil, nil
+		if m.err = m.decide(ctx, conn, h, l); m.err != nil {
+			if wait || isFatal(m.err) {
+				return m.err
+			}
 			continue
 		}
-		if err := o.decide(s); err != nil {
-			if !w.partial || errors.Is(err, errNeedsContent) || errors.Is(err, errStaleSchemas) {
-				return nil, &opError{i, err}
-			}
-			done.errs[i] = err
+		if m.writes() {
+			l.take(m.state)
+			writers = append(writers, m)
 		}
 	}
-	if w.options.DryRun || len(s.rows.kind) == 0 {
-		return done, nil
+	if writers == nil {
+		return nil
 	}
-
-	if err := s.announceWriter(ctx, conn); err != nil {
-		return nil, err
+	if err := announceWriters(ctx, conn, writers); err != nil {
+		return err
 	}
 
 	// Message 3: write, append, commit. From here on the caller's hanging up
 	// changes nothing.
-	var answer *replayable
-	if key != nil {
-		raw, err := json.Marshal(response(done))
+	var w writes
+	commits := make([]commit, len(writers))
+	rows := 0
+	for i, m := range writers {
+		answer, err := m.replayable()
 		if err != nil {
-			return nil, err
+			return err
 		}
-		answer = &replayable{key: *key, requestHash: requestHash, response: raw}
+		w.add(&m.state.writes)
+		commits[i] = commit{rows: &m.state.rows, caller: m.caller, verb: m.request.verb, answer: answer}
+		rows += len(m.state.rows.kind)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
 	b := new(pgx.Batch)
-	s.queue(b)
-	var last int64
-	queueAppend(b, &s.rows, c, w.verb, answer).QueryRow(func(row pgx.Row) error { return row.Scan(&last) })
+	w.queue(b)
+	var last artifact.Seq
+	queueAppend(b, commits).QueryRow(func(row pgx.Row) error { return row.Scan(&last) })
 	b.Queue("COMMIT")
 	if err := conn.SendBatch(ctx, b).Close(); err != nil {
-		return nil, commitError(err, len(s.rows.kind))
+		return commitError(err, rows)
 	}
 	committed = true
-	h.pump.wake(artifact.Seq(last))
-	for _, seen := range s.announced {
-		h.agents.Store(seen, struct{}{})
+	access := false
+	for _, m := range writers {
+		last += artifact.Seq(len(m.state.rows.kind))
+		if len(m.state.rows.kind) > 0 {
+			m.done.seq = last
+		}
+		for _, seen := range m.state.announced {
+			h.agents.Store(seen, struct{}{})
+		}
+		access = access || m.state.rows.touchAccess()
 	}
-	done.seq = artifact.Seq(last)
-	if s.rows.touchAccess() {
+	h.pump.wake(last)
+	if access {
 		// What was granted or revoked counts from the answer on.
 		if err := h.access.load(ctx, h.db); err != nil {
 			h.log.WarnContext(ctx, "memberships and revocations could not be read again; the feed brings them", "err", err)
 		}
 	}
-	return done, nil
+	return nil
 }
 
 // rollback ends a transaction that is not to be committed. A connection on which
@@ -312,7 +324,7 @@ func callerError(err error) error {
 	if _, ok := errors.AsType[*artifact.Error](err); ok {
 		return err
 	}
-	busy := &artifact.Error{Code: artifact.CodeUnavailable, Reason: artifact.ReasonBusy, Message: "the hub is busy; try again", Retryable: true, RetryAfterMS: 1000}
+	busy := errBusy()
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch pg.Code {
 		case lockNotAvailable, queryCanceled, serializationFailure, deadlockDetected, uniqueViolation:
@@ -330,6 +342,10 @@ func callerError(err error) error {
 		return busy
 	}
 	return err
+}
+
+func errBusy() *artifact.Error {
+	return &artifact.Error{Code: artifact.CodeUnavailable, Reason: artifact.ReasonBusy, Message: "the hub is busy; try again", Retryable: true, RetryAfterMS: 1000}
 }
 
 // idempotencyOf returns the request's key, nil for none, and the hash by which a
