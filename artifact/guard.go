@@ -2,6 +2,7 @@ package artifact
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 )
@@ -37,7 +38,7 @@ type Guard struct {
 	Doc  string        // what it holds to, for people
 	Mode ValidatorMode // unless it is configured otherwise
 
-	Kind     CitationKind // "" when the verbs keep the rule, without being told
+	Kind     CitationKind // "" when the verbs keep the rule, told or not, and in no other mode
 	In       Placement    // the placements that it looks at, or-ed together
 	Resolves bool         // what is cited must exist
 	Forbids  bool         // nothing may be cited in this way
@@ -54,6 +55,16 @@ const (
 	GuardChEBI       = "chebi_id"
 )
 
+// The names of the validators that the verbs keep for every type: what is stored
+// must hold together whatever a schema says. Their faults carry these names too.
+const (
+	GuardTargets    = "link_targets_exist"
+	GuardSelf       = "no_self_supersede"
+	GuardTransition = "lifecycle_transition_allowed"
+	GuardActor      = "actor_authorized_for_lifecycle"
+	GuardEvidence   = "evidence_supports_claim"
+)
+
 const anywhere = InMarker | InField | InProse
 
 // guards are all validators that there are. A new one is a row here.
@@ -65,11 +76,11 @@ var guards = []Guard{
 	{Name: GuardNCT, Doc: "numbers of ClinicalTrials.gov are well-formed", Mode: ModeEnforce, Kind: CiteNCT, In: anywhere},
 	{Name: GuardGene, Doc: "gene symbols in [HGNC:x] markers and in the fields for them are written as HGNC does", Mode: ModeEnforce, Kind: CiteGene, In: anywhere},
 	{Name: GuardChEBI, Doc: "ids of ChEBI are well-formed", Mode: ModeEnforce, Kind: CiteChEBI, In: anywhere},
-	{Name: "link_targets_exist", Doc: "what a link leads to exists, or is made in the same batch", Mode: ModeEnforce},
-	{Name: "no_self_supersede", Doc: "nothing supersedes itself", Mode: ModeEnforce},
-	{Name: "lifecycle_transition_allowed", Doc: "states change as the schema says", Mode: ModeEnforce},
-	{Name: "actor_authorized_for_lifecycle", Doc: "only those the schema names move an artifact into a state", Mode: ModeEnforce},
-	{Name: "evidence_supports_claim", Doc: "what a link names as evidence exists", Mode: ModeEnforce},
+	{Name: GuardTargets, Doc: "what a link leads to exists, or is made in the same batch; kept for every type", Mode: ModeEnforce},
+	{Name: GuardSelf, Doc: "nothing supersedes itself; kept for every type", Mode: ModeEnforce},
+	{Name: GuardTransition, Doc: "states change as the schema says; kept for every type: a schema that allows more says so in its lifecycle", Mode: ModeEnforce},
+	{Name: GuardActor, Doc: "only those the schema names move an artifact into a state; kept for every type", Mode: ModeEnforce},
+	{Name: GuardEvidence, Doc: "what a link names as evidence exists, where all may see it who see the link; kept for every type", Mode: ModeEnforce},
 }
 
 // Guards returns all validators that a schema may name.
@@ -94,6 +105,30 @@ func CheckValidators(names []string, at string) (problems []Problem) {
 		if problems = append(problems, p); len(problems) == maxCheckProblems {
 			break
 		}
+	}
+	return problems
+}
+
+// CheckValidatorModes returns what is wrong with the modes that a schema gives the
+// validators it names. Those that the verbs keep for every type are enforced: a
+// schema cannot let links lead nowhere or states change as anyone likes.
+func CheckValidatorModes(modes map[string]ValidatorMode, names []string, at string) (problems []Problem) {
+	for _, name := range slices.Sorted(maps.Keys(modes)) {
+		p := Problem{Path: at + "/" + EscapePointer(name), Value: Received(string(modes[name]))}
+		_, err := ParseValidatorMode(string(modes[name]))
+		i := slices.IndexFunc(guards, func(g Guard) bool { return g.Name == name })
+		switch {
+		case !slices.Contains(names, name):
+			p.Constraint, p.Message = "validator", "the mode is of a validator that the type does not name"
+		case err != nil:
+			p = AsError(err).Problems[0]
+			p.Path = at + "/" + EscapePointer(name)
+		case i >= 0 && guards[i].Kind == "" && modes[name] != ModeEnforce:
+			p.Constraint, p.Message, p.Suggestion = "always_enforced", name+" is kept for every type and cannot be in shadow or off", Received(string(ModeEnforce))
+		default:
+			continue
+		}
+		problems = append(problems, p)
 	}
 	return problems
 }

@@ -183,15 +183,7 @@ func (s *Schema) compile() (problems []Problem) {
 		}
 	}
 	problems = append(problems, CheckValidators(s.Validators, "/validators")...)
-	for name, mode := range s.ValidatorModes {
-		at := "/validator_modes/" + EscapePointer(name)
-		if !slices.Contains(s.Validators, name) {
-			report(at, "validator", "the mode is of a validator that the type does not name")
-		}
-		if _, err := ParseValidatorMode(string(mode)); err != nil {
-			report(at, "enum", err.Error())
-		}
-	}
+	problems = append(problems, CheckValidatorModes(s.ValidatorModes, s.Validators, "/validator_modes")...)
 	if l := s.Lifecycle; l != nil {
 		if len(l.States) == 0 {
 			report("/lifecycle/states", "min_items", "a lifecycle has at least one state")
@@ -289,14 +281,17 @@ func (s *Schema) CheckTransition(from, to string, permissions []string) error {
 		}
 	}
 	if !legal {
+		message := fmt.Sprintf("a %s does not go from %q to %q", s.Type, from, to)
 		return &Error{
-			Code: CodeLifecycleViolation, Message: fmt.Sprintf("a %s does not go from %q to %q", s.Type, from, to),
-			Details: map[string]any{"from": from, "to": to, "allowed": allowed},
+			Code: CodeLifecycleViolation, Message: message, Details: map[string]any{"from": from, "to": to, "allowed": allowed},
+			Problems: []Problem{{Path: "/state", Constraint: GuardTransition, Message: message, Value: Received(to), Suggestion: suggest(to, allowed)}},
 		}
 	}
 	if roles := s.Lifecycle.Roles[to]; len(roles) > 0 &&
 		!slices.ContainsFunc(roles, func(r string) bool { return slices.Contains(permissions, r) }) {
-		return Denied(fmt.Sprintf("moving a %s to %q takes one of: %s", s.Type, to, strings.Join(roles, ", ")))
+		e := Denied(fmt.Sprintf("moving a %s to %q takes one of: %s", s.Type, to, strings.Join(roles, ", ")))
+		e.Problems = []Problem{{Path: "/state", Constraint: GuardActor, Message: e.Message, Value: Received(to)}}
+		return e
 	}
 	return nil
 }

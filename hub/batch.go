@@ -120,7 +120,7 @@ func (h *Hub) itemOp(c *verb.Caller, item *verb.BatchItem, imported bool) (op, e
 		if err := noItemOptions(item.Link.WriteOptions); err != nil {
 			return nil, err
 		}
-		o, problems := newLink(item.Link, "")
+		o, problems := h.newLink(item.Link, "")
 		if problems != nil {
 			return nil, artifact.Invalid(problems...)
 		}

@@ -20,7 +20,7 @@ func (h *Hub) cite(ctx context.Context, in verb.CiteRequest) (out verb.LinkResul
 	return single[verb.LinkResult](ctx, h, c, &writeRequest{
 		verb: verb.Cite.Name, request: in, options: in.WriteOptions,
 		prepare: func() ([]op, error) {
-			o, err := newCite(c, &in)
+			o, err := h.newCite(c, &in)
 			return []op{o}, err
 		},
 	})
@@ -33,7 +33,7 @@ type citeOp struct {
 	paper citation
 }
 
-func newCite(c *verb.Caller, in *verb.CiteRequest) (*citeOp, error) {
+func (h *Hub) newCite(c *verb.Caller, in *verb.CiteRequest) (*citeOp, error) {
 	var problems []artifact.Problem
 	pmid, ok := artifact.CitePMID.Normalize(in.PMID)
 	if !ok {
@@ -56,7 +56,7 @@ func newCite(c *verb.Caller, in *verb.CiteRequest) (*citeOp, error) {
 		}
 		spec.Evidence = raw
 	}
-	l, faults := newLink(&verb.LinkRequest{From: in.Ref, LinkSpec: spec}, "")
+	l, faults := h.newLink(&verb.LinkRequest{From: in.Ref, LinkSpec: spec}, "")
 	for _, p := range faults {
 		if p.Path == "/from" {
 			p.Path = "/ref"
@@ -117,7 +117,8 @@ func (o *citeOp) decide(s *state) error {
 	if s.heads[o.to.Current()] == nil {
 		return &artifact.Error{
 			Code: artifact.CodeLinkTargetMissing, Message: "there is no paper with this PubMed id here: create it first",
-			Details: map[string]any{"refs": []string{"paper:PMID:" + o.paper.ID}},
+			Details:  map[string]any{"refs": []string{"paper:PMID:" + o.paper.ID}},
+			Problems: []artifact.Problem{{Path: "/paper_pmid", Constraint: artifact.GuardTargets, Message: "no paper here has this PubMed id", Value: artifact.Received(o.paper.ID)}},
 		}
 	}
 	if o.to == o.from.Current() {

@@ -39,7 +39,10 @@ type commentOp struct {
 	*createOp
 	in     *verb.CommentRequest
 	target artifact.Ref
-	local  string // id within the scope
+	parent artifact.Ref // the comment that it answers; zero for none
+	local  string       // id within the scope
+
+	apart bool // loaded: the parent is a comment on something else
 }
 
 func (h *Hub) newComment(c *verb.Caller, in *verb.CommentRequest) (*commentOp, error) {
@@ -52,8 +55,9 @@ func (h *Hub) newComment(c *verb.Caller, in *verb.CommentRequest) (*commentOp, e
 		problems = append(problems, artifact.Problem{Path: "/body", Constraint: "length", Message: "a comment is 1 to 65,536 characters"})
 	}
 	links := []verb.LinkSpec{{Predicate: commentsOn, To: in.Ref}}
+	var parent artifact.Ref
 	if in.ThreadParent != "" {
-		parent, err := artifact.ParseRef(in.ThreadParent)
+		parent, err = artifact.ParseRef(in.ThreadParent)
 		switch {
 		case err != nil:
 			problems = append(problems, artifact.AsError(at(err, "/thread_parent")).Problems...)
@@ -77,7 +81,7 @@ func (h *Hub) newComment(c *verb.Caller, in *verb.CommentRequest) (*commentOp, e
 	if err != nil {
 		return nil, err
 	}
-	return &commentOp{createOp: made, in: in, target: target.Current(), local: made.ref.ID}, nil
+	return &commentOp{createOp: made, in: in, target: target.Current(), parent: parent.Current(), local: made.ref.ID}, nil
 }
 
 // headline returns the first line of a text as a title.
@@ -97,10 +101,38 @@ func (o *commentOp) needs(n *needs) {
 	}
 }
 
+// mayShare implements sharer: what is answered is looked up, and may just be made.
+func (o *commentOp) mayShare() bool { return o.parent.Type == "" && o.createOp.mayShare() }
+
+var _ loader = (*commentOp)(nil)
+
+const threadOfQuery = `
+	SELECT EXISTS (SELECT FROM link l
+		WHERE l.scope = ANY ($1) AND l.from_type = 'comment' AND l.from_id = $2 AND l.predicate = 'comments_on' AND l.to_type = $3 AND l.to_id = $4)`
+
+// load implements loader: it reads whether the comment that this one answers is on
+// the same artifact.
+func (o *commentOp) load(ctx context.Context, db querier, s *state) error {
+	o.apart = false
+	if err := o.createOp.load(ctx, db, s); err != nil || o.parent.Type == "" || s.heads[o.parent] == nil {
+		return err
+	}
+	var same bool
+	err := db.QueryRow(ctx, threadOfQuery, s.scopes, o.parent.ID, o.target.Type, o.target.ID).Scan(&same)
+	o.apart = !same
+	return err
+}
+
 func (o *commentOp) decide(s *state) error {
 	target, err := s.visible(o.target)
 	if err != nil {
 		return err
+	}
+	madeWith := func(l *linkRow) bool { return l.key == triple{o.parent, commentsOn, o.target} }
+	if o.apart && !slices.ContainsFunc(s.newLinks, madeWith) {
+		return artifact.Invalid(artifact.Problem{
+			Path: "/thread_parent", Constraint: "thread", Message: "a comment answers a comment on the same artifact", Value: artifact.Received(o.in.ThreadParent),
+		})
 	}
 	if target.audience == participants {
 		return artifact.Invalid(artifact.Problem{Path: "/ref", Constraint: "visibility", Message: "what is for its participants alone is answered by a message, not by a comment"})
@@ -150,12 +182,9 @@ func (o *commentOp) placed(err error) error {
 // settle gives the comment the scope and the id that goes with it.
 func (o *commentOp) settle(scope string) {
 	o.scope = scope
-	o.ref.ID = o.local
+	id := o.local
 	if scope != artifact.Commons {
-		o.ref.ID = scope + "/" + o.local
+		id = scope + "/" + o.local
 	}
-	for _, l := range o.links {
-		l.fromText = o.ref.Current().String()
-		l.from = o.ref.Current()
-	}
+	o.rename(id)
 }

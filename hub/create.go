@@ -34,6 +34,7 @@ type createOp struct {
 	schema     *artifact.Schema
 	alias      string
 	ref        artifact.Ref // pinned
+	spare      string       // id instead of one by which a paper is cited, should an earlier paper have that
 	scope      string
 	title      string
 	state      string
@@ -66,7 +67,14 @@ func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, alias, verbName 
 		}
 	}
 	scope := orCommons(in.Scope)
+	content, contentFaults := artifact.Canonical(in.Content, "/content")
 	id, fault := idIn(scope, schema, in.ID, imported)
+	spare := ""
+	if cited := paperID(content); cited != "" && in.ID == "" && in.Type == paperType {
+		if named, unfit := idIn(scope, schema, cited, imported); unfit == nil {
+			id, spare = named, id
+		}
+	}
 	if schema.Visibility == artifact.VisibilityParticipants && in.ID != "" {
 		// One that is taken would tell of an artifact that is for others alone.
 		fault = &artifact.Problem{Path: "/id", Constraint: "server_id", Message: "an id of type " + schema.Type + " is made by the hub; an idempotency_key makes a retry safe"}
@@ -84,19 +92,26 @@ func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, alias, verbName 
 	if len(in.Links) > verb.MaxLinksPerWrite {
 		note(&artifact.Problem{Path: "/links", Constraint: "max_items", Message: "at most " + strconv.Itoa(verb.MaxLinksPerWrite) + " links"})
 	}
-	content, faults := artifact.Canonical(in.Content, "/content")
-	problems = append(problems, faults...)
+	problems = append(problems, contentFaults...)
 	if content != nil {
 		problems = append(problems, schema.Validate(content, "/content")...)
 	}
 	o := &createOp{
 		schema: schema, alias: alias, scope: scope, signatures: signatures, title: in.Title, state: state, content: content,
 		provenance: provenance(c, verbName, imported), requestID: c.RequestID,
-		ref: artifact.Ref{Type: in.Type, ID: id}, fresh: in.ID == "",
+		ref: artifact.Ref{Type: in.Type, ID: id}, spare: spare, fresh: in.ID == "" && spare == "",
 	}
 	for i := range in.Links {
-		l, faults := newLink(&verb.LinkRequest{From: o.ref.String(), LinkSpec: in.Links[i]}, "/links/"+strconv.Itoa(i))
+		l, faults := h.newLink(&verb.LinkRequest{From: o.ref.String(), LinkSpec: in.Links[i]}, "/links/"+strconv.Itoa(i))
 		problems = append(problems, faults...)
+		for _, other := range o.links {
+			if l.single && other.predicate == l.predicate && other.toText != l.toText {
+				note(&artifact.Problem{
+					Path: "/links/" + strconv.Itoa(i) + "/to", Constraint: "cardinality", Message: l.predicate + " leads to one artifact", Value: artifact.Received(l.toText),
+				})
+				break
+			}
+		}
 		o.links = append(o.links, l)
 	}
 	if problems != nil {
@@ -280,12 +295,24 @@ func (o *createOp) needs(n *needs) {
 	delete(n.share, o.ref.Current())
 }
 
+// rename gives what is made another id.
+func (o *createOp) rename(id string) {
+	o.ref.ID = id
+	for _, l := range o.links {
+		l.fromText = o.ref.Current().String()
+		l.from = o.ref.Current()
+	}
+}
+
 func (o *createOp) decide(s *state) error {
 	if !s.known[o.scope] {
 		return noScopeToWrite(o.scope)
 	}
 	if err := s.needWriter(o.scope, "creating"); err != nil {
 		return err
+	}
+	if _, exists := s.heads[o.ref.Current()]; o.spare != "" && (exists || s.taken[o.ref.Current()]) {
+		o.rename(o.spare) // whether this paper is here already, claimPaper tells
 	}
 	if s.taken[o.ref.Current()] { // it was in commons once, or is another's message
 		return &artifact.Error{Code: artifact.CodeVersionConflict, Reason: artifact.ReasonIDTaken, Message: "the id is taken: give another"}

@@ -22,7 +22,7 @@ func (h *Hub) link(ctx context.Context, in verb.LinkRequest) (out verb.LinkResul
 	return single[verb.LinkResult](ctx, h, c, &writeRequest{
 		verb: "link", request: in, options: in.WriteOptions,
 		prepare: func() ([]op, error) {
-			o, problems := newLink(&in, "")
+			o, problems := h.newLink(&in, "")
 			if problems != nil {
 				return nil, artifact.Invalid(problems...)
 			}
@@ -42,6 +42,7 @@ type linkOp struct {
 	refTexts  []string
 	refs      []string // as stored
 	evidence  json.RawMessage
+	single    bool // the predicate is of cardinality one
 	requestID string
 
 	id     string // decided
@@ -49,12 +50,15 @@ type linkOp struct {
 }
 
 // newLink checks all of a request that can be checked without the database.
-func newLink(in *verb.LinkRequest, at string) (*linkOp, []artifact.Problem) {
+func (h *Hub) newLink(in *verb.LinkRequest, at string) (*linkOp, []artifact.Problem) {
 	o := &linkOp{fromText: in.From, toText: in.To, predicate: in.Predicate, refTexts: in.EvidenceRefs, evidence: json.RawMessage("null")}
 	var problems []artifact.Problem
 	var p []artifact.Problem
 	o.from, p = refOrAlias(in.From, at+"/from")
 	problems = append(problems, p...)
+	if schema := h.schemas.get(o.from.Type); schema != nil {
+		o.single = schema.Links[in.Predicate].Cardinality == cardinalityOne
+	}
 	o.to, p = refOrAlias(in.To, at+"/to")
 	problems = append(problems, p...)
 	if len(in.EvidenceRefs) > maxEvidenceRefs {
@@ -110,6 +114,9 @@ func (o *linkOp) needs(n *needs) {
 	}
 	if o.from.Type != "" {
 		n.types[o.from.Type] = true
+		if o.single {
+			n.needSingle(singleKey{o.from.Current(), o.predicate})
+		}
 	}
 	if o.from.Type != "" && o.to.Type != "" {
 		n.links[triple{o.from.Current(), o.predicate, o.to.Current()}] = true
@@ -145,22 +152,8 @@ func (o *linkOp) ends(s *state) (from, to *head, err error) {
 			Path: "/evidence_refs", Constraint: "evidence_required", Message: o.predicate + " needs evidence_refs",
 		})
 	}
-	targets := append([]string{o.toText}, o.refTexts...)
-	var missing []string
-	for _, text := range targets {
-		ref, err := s.resolve(text)
-		if err != nil {
-			return nil, nil, at(err, "/evidence_refs")
-		}
-		if _, ok := s.heads[ref.Current()]; !ok || ref.IsPinned() && ref == o.to && !s.bases[ref] {
-			missing = append(missing, text)
-		}
-	}
-	if missing != nil {
-		return nil, nil, &artifact.Error{
-			Code: artifact.CodeLinkTargetMissing, Message: "a link leads to what exists",
-			Details: map[string]any{"refs": missing},
-		}
+	if err := o.checkTargets(s); err != nil {
+		return nil, nil, err
 	}
 	to = s.heads[o.to.Current()]
 	scope, err := narrower(from.Scope, to.Scope)
@@ -185,8 +178,44 @@ func (o *linkOp) ends(s *state) (from, to *head, err error) {
 	if err := s.needWriter(scope, "linking"); err != nil {
 		return nil, nil, err
 	}
+	if schema.Links[o.predicate].Cardinality == cardinalityOne {
+		if err := s.checkSingle(triple{o.from.Current(), o.predicate, o.to.Current()}, scope, from); err != nil {
+			return nil, nil, err
+		}
+	}
 	return from, to, o.checkEvidence(s, scope)
 }
+
+// checkTargets refuses a link to what is not there, and one that names such a thing
+// as its evidence.
+func (o *linkOp) checkTargets(s *state) error {
+	var missing []string
+	var problems []artifact.Problem
+	for i, text := range append([]string{o.toText}, o.refTexts...) {
+		path, guard, message := "/to", artifact.GuardTargets, "a link leads to what exists"
+		if i > 0 {
+			path, guard, message = "/evidence_refs/"+strconv.Itoa(i-1), artifact.GuardEvidence, "evidence is what exists"
+		}
+		ref, err := s.resolve(text)
+		if err != nil {
+			return at(err, path)
+		}
+		if _, ok := s.heads[ref.Current()]; !ok || ref.IsPinned() && ref == o.to && !s.bases[ref] {
+			missing = append(missing, text)
+			problems = append(problems, artifact.Problem{Path: path, Constraint: guard, Message: message, Value: artifact.Received(text)})
+		}
+	}
+	if missing == nil {
+		return nil
+	}
+	return &artifact.Error{
+		Code: artifact.CodeLinkTargetMissing, Message: "a link leads to what exists",
+		Details: map[string]any{"refs": missing}, Problems: problems,
+	}
+}
+
+// cardinalityOne is that of predicates of which an artifact has one live link.
+const cardinalityOne = "one"
 
 // Predicates of a comment's links to what it is on and to what it answers.
 const (
@@ -245,7 +274,7 @@ func (o *linkOp) decide(s *state) error {
 		return err
 	}
 	l.hash = hash
-	s.links[key] = o.id
+	s.linked(key, o.id, scope, s.hub.schemas.get(o.from.Type).Links[o.predicate].Cardinality == cardinalityOne)
 	s.newLinks = append(s.newLinks, l)
 	if o.alias != "" {
 		s.aliases[o.alias] = artifact.Ref{Type: replicate.LinkType, ID: o.id}

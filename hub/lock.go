@@ -102,6 +102,7 @@ type loaded struct {
 	missed   map[artifact.Ref]bool // heads that others hold
 	bases    map[scopedRef]bool
 	links    map[ownLink]string // id of the link
+	singles  map[singleKey][]singleLink
 	signals  map[signalKey]*lastSignal
 	sums     map[signalKey]*signalSum // without voter
 	versions map[string]int           // current schema version by type
@@ -128,7 +129,7 @@ func (k answerKey) String() string { return k.actor + "\n" + k.key.String() }
 func newLoaded() *loaded {
 	return &loaded{
 		heads: make(map[artifact.Ref]*head), missed: make(map[artifact.Ref]bool), bases: make(map[scopedRef]bool),
-		links: make(map[ownLink]string), signals: make(map[signalKey]*lastSignal), sums: make(map[signalKey]*signalSum),
+		links: make(map[ownLink]string), singles: make(map[singleKey][]singleLink), signals: make(map[signalKey]*lastSignal), sums: make(map[signalKey]*signalSum),
 		versions: make(map[string]int), scopes: make(map[string]bool), papers: make(papers),
 		answers: make(map[answerKey]*storedAnswer), held: make(map[answerKey]bool),
 	}
@@ -143,6 +144,7 @@ func (l *loaded) read(ctx context.Context, conn *pgxpool.Conn, members []*member
 	l.queueAnswers(b, members, wait)
 	l.queueHeads(b, n, wait)
 	l.queueLinks(b, members)
+	l.queueSingles(b, n)
 	l.queueSignals(b, n)
 	l.papers.queue(b, n.seen, n.cited)
 	if len(n.types) > 0 {

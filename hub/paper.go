@@ -47,9 +47,25 @@ func paperKeys(id string, content []byte) (keys []citation) {
 	if n, ok := strings.CutPrefix(id, "PMID:"); ok {
 		add(artifact.CitePMID, n)
 	}
+	if n, ok := strings.CutPrefix(id, "DOI:"); ok {
+		add(artifact.CiteDOI, n)
+	}
 	add(artifact.CitePMID, c.PMID)
 	add(artifact.CiteDOI, c.DOI)
 	return keys
+}
+
+// paperID returns the id that a new paper has by what it is cited by: PMID:<n>, or
+// DOI:<doi>; "" for one that has neither.
+func paperID(content []byte) string {
+	id := ""
+	for _, k := range paperKeys("", content) {
+		if k.Kind == artifact.CitePMID {
+			return "PMID:" + k.ID
+		}
+		id = "DOI:" + k.ID
+	}
+	return id
 }
 
 // keyKind is the kind of a citation in the table.

@@ -2,6 +2,7 @@ package hub_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/scidex-ai/substrate/artifact"
@@ -164,4 +165,54 @@ func TestPapers(t *testing.T) {
 		}
 	})
 	f.checkDense(t)
+}
+
+// TestPaperIDs checks which id a paper gets that brings none.
+func TestPaperIDs(t *testing.T) {
+	f := twoLabs(t)
+	ada := f.member(t.Context(), "ada", verb.Contributor)
+	create := func(scope string, fields map[string]any) verb.WriteResult {
+		t.Helper()
+		out, err := verb.Create.Call(ada, f.verbs, paper("", scope, fields))
+		if err != nil {
+			t.Fatalf("%v: %v", fields, err)
+		}
+		return out
+	}
+	for _, c := range []struct {
+		scope  string
+		fields map[string]any
+		want   string
+	}{
+		{"", map[string]any{"pmid": "11", "doi": "10.1000/Abc"}, "PMID:11"},
+		{"", map[string]any{"doi": "10.1000/DEF"}, "DOI:10.1000/def"},
+		{"lab-a", map[string]any{"pmid": "11"}, "lab-a/PMID:11"},
+	} {
+		if out := create(c.scope, c.fields); out.Ref.ID != c.want {
+			t.Errorf("%v in %q got the id %s, want %s", c.fields, c.scope, out.Ref.ID, c.want)
+		}
+	}
+	if out := create("", map[string]any{"journal": "J"}); !strings.HasPrefix(out.Ref.ID, "p-") {
+		t.Errorf("one that is cited by nothing got the id %s", out.Ref.ID)
+	}
+	if _, err := verb.Create.Call(ada, f.verbs, paper("", "", map[string]any{"pmid": "11"})); code(err) != "validation_failed" || !strings.Contains(err.Error(), "paper:PMID:11") {
+		t.Errorf("a second one = %v", err)
+	}
+	t.Run("the DOI in an id is cited", func(t *testing.T) {
+		f.mustCreate(t, paper("DOI:10.1000/by-id", "", map[string]any{}))
+		f.mustCreate(t, hypothesis("cites", "As in [DOI:10.1000/BY-ID]."))
+	})
+	t.Run("an earlier paper keeps its id", func(t *testing.T) {
+		fields := map[string]any{"pmid": "11", "journal": "J"}
+		out, err := f.supersede(t, verb.SupersedeRequest{Ref: "paper:PMID:11", Replacement: &verb.NewArtifact{Type: "paper", Title: "Mended", Content: content(fields)}})
+		if err != nil || !strings.HasPrefix(out.SupersededBy, "paper:p-") {
+			t.Fatalf("supersede = %+v, %v", out, err)
+		}
+		cited, err := verb.Cite.Call(ada, f.verbs, verb.CiteRequest{Ref: "paper:DOI:10.1000/def", PMID: "11"})
+		if err != nil || cited.To != out.SupersededBy {
+			t.Errorf("cite = %+v, %v; want the replacement", cited, err)
+		}
+	})
+	f.checkDense(t)
+	f.checkDigest(t)
 }

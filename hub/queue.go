@@ -53,6 +53,9 @@ const (
 // queue queues the writes that the ops decided on: new rows in the order of
 // their keys, so that two writers that make the same ones do not deadlock.
 func (w *writes) queue(b *pgx.Batch) {
+	for _, m := range w.first {
+		b.Queue(m.sql, m.args...)
+	}
 	slices.SortFunc(w.written, func(x, y *head) int { return x.ref().Current().Compare(y.ref().Current()) })
 	var made, changed headColumnsOf
 	for _, h := range w.written {

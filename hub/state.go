@@ -23,6 +23,7 @@ type needs struct {
 	scopes   map[string]bool
 	versions map[string]int // schema version by type, as the ops were checked
 	cited    map[citation]bool
+	singles  map[singleKey]bool
 	seen     []string // scopes that those may see who need it
 }
 
@@ -52,6 +53,7 @@ func newNeeds(ops []op) *needs {
 		write: make(map[artifact.Ref]bool), share: make(map[artifact.Ref]bool), bases: make(map[artifact.Ref]bool),
 		links: make(map[triple]bool), signals: make(map[signalKey]bool),
 		types: make(map[string]bool), scopes: make(map[string]bool), versions: make(map[string]int), cited: make(map[citation]bool),
+		singles: make(map[singleKey]bool),
 	}
 	for _, o := range ops {
 		o.needs(n)
@@ -80,6 +82,7 @@ func union(members []*member) *needs {
 		maps.Copy(n.types, m.needs.types)
 		maps.Copy(n.scopes, m.needs.scopes)
 		maps.Copy(n.cited, m.needs.cited)
+		maps.Copy(n.singles, m.needs.singles)
 		for _, scope := range m.caller.VisibleScopes() {
 			if !slices.Contains(n.seen, scope) {
 				n.seen = append(n.seen, scope)
@@ -111,6 +114,7 @@ type state struct {
 	sums    map[signalKey]*signalSum // without voter
 	aliases map[string]artifact.Ref  // of a batch's earlier items
 	papers  papers
+	singles map[singleKey][]singleLink // live links of cardinality one, where they were read
 
 	rows      changeRows
 	announced []seenIn // agents that rows make known
@@ -124,6 +128,7 @@ type writes struct {
 	newLinks   []*linkRow
 	newSignals []*signalRow
 	sumOrder   []*signalSum
+	first      []statement // what ops write before all else, in order
 	more       []statement // what ops write beside the above, in order
 }
 
@@ -131,7 +136,7 @@ type writes struct {
 func (w *writes) add(o *writes) {
 	w.written, w.revisions = append(w.written, o.written...), append(w.revisions, o.revisions...)
 	w.newLinks, w.newSignals = append(w.newLinks, o.newLinks...), append(w.newSignals, o.newSignals...)
-	w.sumOrder, w.more = append(w.sumOrder, o.sumOrder...), append(w.more, o.more...)
+	w.sumOrder, w.first, w.more = append(w.sumOrder, o.sumOrder...), append(w.first, o.first...), append(w.more, o.more...)
 }
 
 // A statement is one more write of an op.
@@ -209,7 +214,7 @@ func (l *loaded) view(h *Hub, m *member) *state {
 		hub: h, caller: m.caller, imported: m.request.imported, dry: m.request.options.DryRun, scopes: m.caller.VisibleScopes(),
 		known: make(map[string]bool), versions: l.versions, heads: make(map[artifact.Ref]*head), taken: make(map[artifact.Ref]bool),
 		bases: make(map[artifact.Ref]bool), baseIn: make(map[scopedRef]bool), links: make(map[triple]string),
-		signals: l.signals, sums: l.sums, aliases: make(map[string]artifact.Ref), papers: l.papers,
+		signals: l.signals, sums: l.sums, aliases: make(map[string]artifact.Ref), papers: l.papers, singles: l.singles,
 	}
 	for id := range m.needs.scopes {
 		s.known[id] = l.scopes[id] && slices.Contains(s.scopes, id)

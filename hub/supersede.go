@@ -52,7 +52,7 @@ func (h *Hub) newSupersede(c *verb.Caller, in *verb.SupersedeRequest) (*supersed
 		problems = append(problems, artifact.Problem{Constraint: "exactly_one", Message: "give replacement_ref or replacement, not both"})
 	case in.ReplacementRef != "":
 		if o.replacement = parse(in.ReplacementRef, "/replacement_ref"); o.replacement == o.ref && o.ref.Type != "" {
-			problems = append(problems, artifact.Problem{Path: "/replacement_ref", Constraint: "no_self_supersede", Message: "an artifact does not replace itself"})
+			problems = append(problems, artifact.Problem{Path: "/replacement_ref", Constraint: artifact.GuardSelf, Message: "an artifact does not replace itself"})
 		}
 	case in.Replacement != nil:
 		req := in.Replacement.Request()
@@ -171,6 +171,9 @@ func (o *supersedeOp) decide(s *state) error {
 		return err
 	}
 	payload := map[string]any{"reason": o.in.Reason, "revision": old.Head.Revision}
+	if o.make != nil {
+		by = o.replacement.String()
+	}
 	if by != "" {
 		payload["superseded_by"] = by
 	}
@@ -194,6 +197,7 @@ func (o *supersedeOp) replace(s *state, old *head) error {
 			}
 			return err
 		}
+		o.replacement = o.make.ref.Current()
 		return nil
 	}
 	next, ok := s.heads[o.replacement]
@@ -201,7 +205,8 @@ func (o *supersedeOp) replace(s *state, old *head) error {
 	case !ok:
 		return &artifact.Error{
 			Code: artifact.CodeLinkTargetMissing, Message: "an artifact is replaced by one that is there",
-			Details: map[string]any{"refs": []string{o.in.ReplacementRef}},
+			Details:  map[string]any{"refs": []string{o.in.ReplacementRef}},
+			Problems: []artifact.Problem{{Path: "/replacement_ref", Constraint: artifact.GuardTargets, Message: "there is nothing of this name that you may see", Value: artifact.Received(o.in.ReplacementRef)}},
 		}
 	case next.audience == participants, next.Scope != artifact.Commons && next.Scope != old.Scope:
 		return narrowReplacement("/replacement_ref")

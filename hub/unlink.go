@@ -130,8 +130,13 @@ func (o *unlinkOp) decide(s *state) error {
 			return err
 		}
 	}
-	s.also(retractLinksQuery, []string{l.ID}, s.caller.Now, s.caller.Actor.ID, o.in.Reason)
-	s.also(deleteLinksQuery, []string{l.ID})
+	// Before links that the same transaction makes: one may take its place.
+	s.first = append(
+		s.first,
+		statement{retractLinksQuery, []any{[]string{l.ID}, s.caller.Now, s.caller.Actor.ID, o.in.Reason}},
+		statement{deleteLinksQuery, []any{[]string{l.ID}}},
+	)
+	s.unlinked(l.key, l.ID)
 	ref := replicate.LinkType + ":" + l.ID
 	s.rows.internal = o.from.audience == participants || s.heads[l.key.to].audience == participants
 	if err := s.rows.remove(l.Scope, replicate.KindLink, ref, 1, l.hash, &eventOf{typ: replicate.LinkType + ".retracted", ref: ref, payload: map[string]any{
