@@ -108,9 +108,10 @@ var matrix = []struct {
 	{"comment", "lab-a in commons", "dndd|dddd|nddd", comment("lab-a/h", request{"scope": "commons"})},
 	{"comment", "lab-a in lab-b", "dndd|dvdd|nddd", comment("lab-a/h", request{"scope": "lab-b"})},
 	{"comment", "commons to commons", "d+dd|dddd|dddd", comment("h", request{"thread_parent": "comment:c"})},
-	{"comment", "commons to lab-a", "dmdd|dddd|dddd", comment("h", request{"thread_parent": "comment:lab-a/c"})},
-	{"comment", "commons in lab-a to lab-a", "dvdd|d+dd|vddd", comment("h", request{"scope": "lab-a", "thread_parent": "comment:lab-a/c"})},
+	{"comment", "commons to lab-a", "dmdd|dddd|dddd", comment("h", request{"thread_parent": "comment:lab-a/aside"})},
+	{"comment", "commons in lab-a to lab-a", "dvdd|d+dd|vddd", comment("h", request{"scope": "lab-a", "thread_parent": "comment:lab-a/aside"})},
 	{"comment", "lab-a to lab-a", "dndd|d+dd|nddd", comment("lab-a/h", request{"thread_parent": "comment:lab-a/c"})},
+	{"comment", "lab-a to commons", "dndd|dvdd|nddd", comment("lab-a/h", request{"thread_parent": "comment:c"})}, // on another artifact
 	{"comment", "lab-a to lab-b", "dndd|dmdd|nddd", comment("lab-a/h", request{"thread_parent": "comment:lab-b/c"})},
 
 	// A citation stands where what cites does, of a paper there or in commons.
@@ -266,7 +267,8 @@ func TestPermissions(t *testing.T) {
 }
 
 // A matrixWorld has in commons and in each lab the hypotheses h, as made, and i,
-// which is investigated, the paper p, the comment c on h, and links from h to p.
+// which is investigated, the paper p, the comment c on h, and links from h to p;
+// in each lab also the comment aside, on the h of commons.
 type matrixWorld struct {
 	*world
 	tokens []string                 // by role
@@ -296,6 +298,12 @@ func newMatrixWorld(t *testing.T) *matrixWorld {
 		must(t, writer, verb.Create, verb.CreateRequest{
 			Type: "comment", ID: "c", Scope: scope, Title: "T", Content: object(contents("comment", "x")),
 			Links: []verb.LinkSpec{{Predicate: "comments_on", To: "hypothesis:" + within(scope) + "h"}},
+		})
+	}
+	for scope, maker := range map[string]string{"lab-a": "creator", "lab-b": "root"} {
+		must(t, w.client(t, atHub, maker, nil, verb.Contributor), verb.Create, verb.CreateRequest{
+			Type: "comment", ID: "aside", Scope: scope, Title: "T", Content: object(contents("comment", "x")),
+			Links: []verb.LinkSpec{{Predicate: "comments_on", To: "hypothesis:h"}},
 		})
 	}
 	out := must(t, w.client(t, atHub, "creator", nil, verb.Contributor), verb.Create, verb.CreateRequest{Type: "hypothesis", ID: "own", Title: "T", Content: object(contents("hypothesis", "x"))})
