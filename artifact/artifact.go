@@ -46,6 +46,7 @@ type Artifact struct {
 	Content       json.RawMessage `json:"content,omitempty"`               // canonical bytes, never re-encoded
 	Signatures    json.RawMessage `json:"additional_signatures,omitempty"` // an array, as given
 	Redaction     json.RawMessage `json:"redaction,omitempty"`             // at, by and reason, of a version whose body was taken out
+	Provenance    json.RawMessage `json:"provenance,omitempty"`            // who wrote this version and on whose behalf, where one version is read
 }
 
 // A Seq is a place in the hub's event log: 1 for the first change, rising by one

@@ -2,7 +2,6 @@ package hub
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -31,48 +30,22 @@ const (
 		a.type, a.id, r.scope, r.revision, r.content_hash, r.schema_version, r.title, r.state,
 		a.created_at, a.created_by, r.created_at, r.created_by, a.is_latest AND r.revision = a.revision, a.superseded_by, a.quality_score,
 		r.additional_signatures, r.redaction`
-	getCurrentQuery = `
-		SELECT` + artifactColumns + `, CASE WHEN $5 THEN r.content ELSE '' END, (` + headQuery + `)
-		FROM artifact a JOIN artifact_revision r ON r.type = a.type AND r.id = a.id AND r.revision = a.revision
-		WHERE a.type = $3 AND a.id = $4 AND` + visible
-	getPinnedQuery = `
-		SELECT` + artifactColumns + `, CASE WHEN $5 THEN r.content ELSE '' END, (` + headQuery + `)
-		FROM artifact a JOIN artifact_revision r ON r.type = a.type AND r.id = a.id
-		WHERE a.type = $3 AND a.id = $4 AND r.content_hash = $6 AND` + visibleVersion + `
-		ORDER BY r.revision DESC LIMIT 1`
 	listQuery = `
 		SELECT` + artifactColumns + `, CASE WHEN $3 THEN r.content ELSE '' END, (` + headQuery + `)
 		FROM artifact a JOIN artifact_revision r ON r.type = a.type AND r.id = a.id AND r.revision = a.revision
 		WHERE a.is_latest AND` + visible
 )
 
-// get answers the verb of that name.
-func (h *Hub) get(ctx context.Context, in verb.GetRequest) (out verb.GetResponse, err error) {
-	c, err := verb.CallerFrom(ctx)
-	if err != nil {
-		return out, err
-	}
-	withContent := in.IncludeContent == nil || *in.IncludeContent
-	query, args := getCurrentQuery, []any{c.VisibleScopes(), c.Actor.ID, in.Ref.Type, in.Ref.ID, withContent}
-	if in.Ref.IsPinned() {
-		query, args = getPinnedQuery, append(args, in.Ref.Hash[:])
-	}
-	err = scanArtifact(h.db.QueryRow(ctx, query, args...), &out.Artifact, &out.AsOf)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return out, artifact.NotFound(in.Ref.String())
-	} else if err != nil {
-		return out, callerError(fmt.Errorf("read %s: %w", in.Ref, err))
-	}
-	return out, nil
-}
-
-func scanArtifact(row pgx.Row, a *artifact.Artifact, asOf *artifact.Seq) error {
+// scanArtifact reads the columns of the queries above, the log's head, and more.
+func scanArtifact(row pgx.Row, a *artifact.Artifact, asOf *artifact.Seq, more ...any) error {
 	var hash []byte
 	var content string
 	var signatures, redaction *string
-	if err := row.Scan(&a.Type, &a.ID, &a.Scope, &a.Revision, &hash, &a.SchemaVersion, &a.Title, &a.State,
+	if err := row.Scan(append([]any{
+		&a.Type, &a.ID, &a.Scope, &a.Revision, &hash, &a.SchemaVersion, &a.Title, &a.State,
 		&a.CreatedAt, &a.CreatedBy, &a.UpdatedAt, &a.UpdatedBy, &a.IsLatest, &a.SupersededBy, &a.QualityScore,
-		&signatures, &redaction, &content, asOf); err != nil {
+		&signatures, &redaction, &content, asOf,
+	}, more...)...); err != nil {
 		return err
 	}
 	copy(a.ContentHash[:], hash)

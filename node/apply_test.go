@@ -62,7 +62,7 @@ func TestApply(t *testing.T) {
 			want := artifact.Artifact{
 				Ref: artifact.Ref{Type: h.Type, ID: h.ID, Hash: h.ContentHash}, Type: h.Type, ID: h.ID, Scope: h.Scope,
 				Revision: h.Revision, ContentHash: h.ContentHash, SchemaVersion: 1, Title: h.Title, State: h.State,
-				CreatedAt: h.CreatedAt, CreatedBy: "ada", UpdatedAt: h.UpdatedAt, UpdatedBy: "bob", IsLatest: true, Content: l.content,
+				CreatedAt: h.CreatedAt, CreatedBy: "ada", UpdatedAt: h.UpdatedAt, UpdatedBy: "bob", IsLatest: true, Content: l.content, Provenance: l.stamped,
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("get %s: (-want +got)\n%s", ref, diff)

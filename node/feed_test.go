@@ -37,6 +37,7 @@ type liveHead struct {
 	hash      artifact.Hash
 	revisions []replicate.Row
 	content   []byte
+	stamped   json.RawMessage // provenance
 }
 
 func newFeed(tb testing.TB, seed uint64) *feed { //nolint:thelper // in a child process there is no test
@@ -101,10 +102,11 @@ func (f *feed) write(typ, id, title string) []replicate.Row {
 	h.Title, h.UpdatedAt, h.UpdatedBy = title, f.at, "bob"
 	h.Revision++
 	h.ContentHash = artifact.ContentHash(typ, title, h.State, l.content)
+	stamp := replicate.Provenance{ActorID: "bob", ActorKind: "human", Verb: verbed}
+	l.stamped, _ = f.encode(stamp)
 	revision, revisionHash := f.encode(replicate.Revision{
 		ContentHash: h.ContentHash, CreatedAt: f.at, CreatedBy: "bob", ID: id, Note: "why",
-		Provenance: replicate.Provenance{ActorID: "bob", ActorKind: "human", Verb: verbed},
-		Revision:   h.Revision, SchemaVersion: 1, Scope: h.Scope, State: h.State, Title: title, Type: typ,
+		Provenance: stamp, Revision: h.Revision, SchemaVersion: 1, Scope: h.Scope, State: h.State, Title: title, Type: typ,
 	})
 	version := replicate.Row{Scope: h.Scope, Kind: replicate.KindRevision, Op: replicate.Put, Ref: ref, Revision: h.Revision, Hash: revisionHash, At: f.at, Data: revision, Content: l.content}
 	l.revisions = append(l.revisions, version)

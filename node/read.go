@@ -9,21 +9,24 @@ import (
 	"time"
 
 	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/replicate"
 	"github.com/scidex-ai/substrate/verb"
 )
 
 // readStatements are prepared on the pool of readers.
 type readStatements struct {
-	get, getPinned, list, listOfType scopedQuery
-	applied, events, types, schemas  *sql.Stmt
-	scopes, scopeKnown, members      *sql.Stmt
-	agents                           agentQueries
+	get, getPinned, getFollowed     scopedQuery
+	getLink, getSignal              scopedQuery
+	list, listOfType                scopedQuery
+	applied, events, types, schemas *sql.Stmt
+	scopes, scopeKnown, members     *sql.Stmt
+	agents                          agentQueries
 }
 
 const (
 	getSQL = `SELECT a.type, a.id, a.scope, a.revision, a.content_hash, a.schema_version, a.title, a.state,
 			a.created_at, a.created_by, a.updated_at, a.updated_by, a.is_latest, a.superseded_by, a.quality_score,
-			r.additional_signatures, r.redaction, CASE WHEN ?3 THEN r.content END, (SELECT seq FROM replica_state)
+			r.additional_signatures, r.redaction, CASE WHEN ?3 THEN r.content END, (SELECT seq FROM replica_state), r.provenance
 		FROM artifact AS a
 		CROSS JOIN artifact_revision AS r ON r.type = a.type AND r.id = a.id AND r.revision = a.revision
 		WHERE a.type = ?1 AND a.id = ?2 AND a.scope IN ({scopes})`
@@ -33,11 +36,29 @@ const (
 	getPinnedSQL = `SELECT r.type, r.id, r.scope, r.revision, r.content_hash, r.schema_version, r.title, r.state,
 			a.created_at, a.created_by, r.created_at, r.created_by, a.is_latest AND a.revision = r.revision,
 			a.superseded_by, a.quality_score,
-			r.additional_signatures, r.redaction, CASE WHEN ?3 THEN r.content END, (SELECT seq FROM replica_state)
+			r.additional_signatures, r.redaction, CASE WHEN ?3 THEN r.content END, (SELECT seq FROM replica_state), r.provenance
 		FROM artifact_revision AS r
 		CROSS JOIN artifact AS a ON a.type = r.type AND a.id = r.id
 		WHERE r.type = ?1 AND r.id = ?2 AND r.content_hash = ?4 AND r.scope IN ({scopes}) AND a.scope IN ({scopes})
 		ORDER BY +r.revision DESC LIMIT 1`
+
+	// getFollowedSQL ends where nothing replaces, where the caller may not see what
+	// does, or before it comes round in a circle. Refs hold no space.
+	getFollowedSQL = `WITH RECURSIVE chain (type, id, next, path, depth) AS (
+			SELECT a.type, a.id, a.superseded_by, ' ' || a.type || ':' || a.id || ' ', 0
+			FROM artifact AS a WHERE a.type = ?1 AND a.id = ?2 AND a.scope IN ({scopes})
+			UNION ALL
+			SELECT a.type, a.id, a.superseded_by, c.path || c.next || ' ', c.depth + 1
+			FROM chain AS c CROSS JOIN artifact AS a
+				ON a.type = substr(c.next, 1, instr(c.next, ':') - 1) AND a.id = substr(c.next, instr(c.next, ':') + 1)
+			WHERE instr(c.path, ' ' || c.next || ' ') = 0 AND c.depth < 999 AND a.scope IN ({scopes})
+		)
+		SELECT a.type, a.id, a.scope, a.revision, a.content_hash, a.schema_version, a.title, a.state,
+			a.created_at, a.created_by, a.updated_at, a.updated_by, a.is_latest, a.superseded_by, a.quality_score,
+			r.additional_signatures, r.redaction, CASE WHEN ?3 THEN r.content END, (SELECT seq FROM replica_state), r.provenance
+		FROM chain AS c CROSS JOIN artifact AS a ON a.type = c.type AND a.id = c.id
+		CROSS JOIN artifact_revision AS r ON r.type = a.type AND r.id = a.id AND r.revision = a.revision
+		ORDER BY c.depth DESC LIMIT 1`
 
 	listColumns = `SELECT a.type, a.id, a.scope, a.revision, a.content_hash, a.schema_version, a.title, a.state,
 			a.created_at, a.created_by, a.updated_at, a.updated_by, a.is_latest, a.superseded_by, a.quality_score,
@@ -58,7 +79,7 @@ const (
 
 func (r *readStatements) prepare(ctx context.Context, pool *sql.DB) error {
 	for q, text := range map[*scopedQuery]string{
-		&r.get: getSQL, &r.getPinned: getPinnedSQL, &r.list: listSQL, &r.listOfType: listOfTypeSQL,
+		&r.get: getSQL, &r.getPinned: getPinnedSQL, &r.getFollowed: getFollowedSQL, &r.getLink: getLinkSQL, &r.getSignal: getSignalSQL, &r.list: listSQL, &r.listOfType: listOfTypeSQL,
 	} {
 		q.pool, q.text = pool, text
 	}
@@ -122,9 +143,18 @@ func (s *Store) elsewhere(ctx context.Context, typ string) bool {
 }
 
 func (s *Store) get(ctx context.Context, in verb.GetRequest) (out verb.GetResponse, err error) {
-	query, args := &s.read.get, []any{in.Ref.Type, in.Ref.ID, in.IncludeContent == nil || *in.IncludeContent}
-	if in.Ref.IsPinned() {
+	if err := in.Check(); err != nil {
+		return out, err
+	}
+	if in.Ref.Type == replicate.LinkType || in.Ref.Type == replicate.SignalType {
+		return s.getAddressed(ctx, &in)
+	}
+	query, args := &s.read.get, []any{in.Ref.Type, in.Ref.ID, in.WithContent()}
+	switch {
+	case in.Ref.IsPinned():
 		query, args = &s.read.getPinned, append(args, in.Ref.Hash[:])
+	case in.Follow:
+		query = &s.read.getFollowed
 	}
 	stmt, args, err := query.bind(ctx, args...) //nolint:sqlclosecheck // kept for the next read
 	if err != nil {
@@ -132,7 +162,9 @@ func (s *Store) get(ctx context.Context, in verb.GetRequest) (out verb.GetRespon
 	}
 	// One row by its key: watching ctx would cost more than reading it.
 	row := stmt.QueryRowContext(context.WithoutCancel(ctx), args...)
-	out.Artifact, err = scanArtifact(row.Scan, &out.AsOf)
+	var provenance []byte
+	out.Artifact, err = scanArtifact(row.Scan, &out.AsOf, &provenance)
+	out.Artifact.Provenance = provenance
 	if errors.Is(err, sql.ErrNoRows) {
 		return verb.GetResponse{}, artifact.NotFound(in.Ref.String())
 	}

@@ -38,7 +38,7 @@ func TestGet(t *testing.T) {
 	out, err := verb.Get.Call(ctx, r, verb.GetRequest{Ref: ref.At(old.head.ContentHash)})
 	want := artifact.Artifact{
 		Ref: ref.At(old.head.ContentHash), Type: "paper", ID: "p1", Scope: artifact.Commons, Revision: 1, ContentHash: old.head.ContentHash,
-		SchemaVersion: 1, Title: "one", State: "draft", CreatedAt: first, CreatedBy: "ada", UpdatedAt: first, UpdatedBy: "bob", Content: old.content,
+		SchemaVersion: 1, Title: "one", State: "draft", CreatedAt: first, CreatedBy: "ada", UpdatedAt: first, UpdatedBy: "bob", Content: old.content, Provenance: old.stamped,
 	}
 	if diff := cmp.Diff(want, out.Artifact); err != nil || diff != "" || out.AsOf != f.seq {
 		t.Errorf("get of an older version at %d: %v (-want +got)\n%s", out.AsOf, err, diff)

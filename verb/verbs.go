@@ -12,7 +12,7 @@ import (
 var (
 	Get = Verb[GetRequest, GetResponse]{
 		Name:    "get",
-		Summary: "Read the current version of an artifact, or one pinned by its content hash.",
+		Summary: "Read the current version of an artifact, or one pinned by its content hash; or a link or signal.",
 		Effect:  Read,
 		Needs:   toRead,
 	}
@@ -72,8 +72,20 @@ const (
 
 // GetRequest names the artifact to read.
 type GetRequest struct {
-	Ref            artifact.Ref `json:"ref" jsonschema:"type:id for the current version, type:id@sha256:<64 hex> for one version"`
+	Ref            artifact.Ref `json:"ref" jsonschema:"type:id for the current version, type:id@sha256:<64 hex> for one version; kg_edge:<id> for a link, signal:<id> for a signal"`
 	IncludeContent *bool        `json:"include_content,omitempty" jsonschema:"false leaves the content out; the default is true"`
+	Follow         bool         `json:"follow,omitempty" jsonschema:"true answers what replaces the artifact in the end, as far as you may see it"`
+}
+
+// WithContent reports whether the content is asked for.
+func (r *GetRequest) WithContent() bool { return r.IncludeContent == nil || *r.IncludeContent }
+
+// Check returns what is wrong with the request, as a validation_failed.
+func (r *GetRequest) Check() error {
+	if r.Follow && r.Ref.IsPinned() {
+		return artifact.Invalid(artifact.Problem{Path: "/follow", Constraint: "current", Message: "what replaces an artifact is found by type:id, without a hash"})
+	}
+	return nil
 }
 
 // GetResponse is one version of an artifact.
