@@ -14,12 +14,18 @@ import (
 	"github.com/scidex-ai/substrate/artifact"
 )
 
-// A Client runs verbs on a hub or node over HTTP. A node forwards writes with
+// A Client runs verbs on a hub or node over HTTP: [Verb.Call] with a Client is a typed
+// call. Its errors are the server's, as [artifact.Error]s. A node forwards writes with
 // one: calls made for a [Caller] carry the caller's own token and request id.
 type Client struct {
 	URL   string       // base URL, without a trailing slash
 	Token string       // used when the context carries no caller
 	HTTP  *http.Client // nil means http.DefaultClient
+	// Tries is how often a call is made while its error is retryable, waiting as long
+	// as the error says in between; zero means once. A typed write without an
+	// idempotency key is given one, so that it happens once however often it is sent.
+	// What has no key and may have happened is not sent again.
+	Tries int
 	// Credential, when set, returns the credential of the node that forwards
 	// calls, such as [NodeKey.Credential].
 	Credential func() (string, error)
@@ -28,13 +34,28 @@ type Client struct {
 // Invoke implements [Invoker]. When the server could not be reached the error is
 // unavailable; it has the reason outcome_unknown when the request may have run.
 func (c *Client) Invoke(ctx context.Context, name string, in, out any) error {
-	var body bytes.Buffer
-	e := json.NewEncoder(&body)
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false) // which could make a content six times larger
 	if err := e.Encode(in); err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL+PathPrefix+name, &body) //nolint:gosec // the URL is the operator's
+	body := b.Bytes()
+	if c.Tries <= 1 {
+		return c.send(ctx, name, body, out)
+	}
+	body, once := keyed(name, in, body)
+	for try := 1; ; try++ {
+		err := c.send(ctx, name, body, out)
+		if try == c.Tries || !mayRetry(err, once) || !pause(ctx, err, try) {
+			return err
+		}
+	}
+}
+
+// send makes one try.
+func (c *Client) send(ctx context.Context, name string, body []byte, out any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL+PathPrefix+name, bytes.NewReader(body)) //nolint:gosec // the URL is the operator's
 	if err != nil {
 		return err
 	}
