@@ -63,7 +63,7 @@ generate: ## write generated code and references anew
 
 .PHONY: generate-check
 generate-check: generate
-	@git diff --exit-code -- graph/internal docs || { echo "generated files changed: commit them"; exit 1; }
+	@git diff --exit-code -- graph/internal docs verb/examples.json || { echo "generated files changed: commit them"; exit 1; }
 
 .PHONY: bench
 bench: ## measure, each figure beside its floor in the same run

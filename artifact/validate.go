@@ -200,13 +200,21 @@ func receivedAt(doc any, location []string) json.RawMessage {
 	return raw
 }
 
-// suggest returns the known word nearest to got, as JSON, when it is near
-// enough to be a slip: one letter in a short word, two or three in a longer one.
+// suggest returns the known word nearest to got, as JSON, or nil.
 func suggest(got string, known []string) json.RawMessage {
+	if word := Nearest(got, known); word != "" {
+		return Received(word)
+	}
+	return nil
+}
+
+// Nearest returns the known word nearest to got when it is near enough to be a slip:
+// one letter in a short word, two or three in a longer one. Otherwise it returns "".
+func Nearest(got string, known []string) string {
 	limit := 3
 	switch n := len(got); {
 	case n > 100:
-		return nil
+		return ""
 	case n < 4:
 		limit = 1
 	case n < 9:
@@ -218,8 +226,5 @@ func suggest(got string, known []string) json.RawMessage {
 			best, least = word, d
 		}
 	}
-	if best == "" {
-		return nil
-	}
-	return Received(best)
+	return best
 }

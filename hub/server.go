@@ -42,7 +42,7 @@ func (h *Hub) Handler(metrics http.Handler, done <-chan struct{}) http.Handler {
 		feed.ServeHTTP(w, req.WithContext(ctx))
 	}))
 	mux.Handle("GET /feed/digest", h.authenticated(verifier, limiter, h.serveDigest))
-	openAPI := registry.OpenAPI(h.config.Version)
+	openAPI := registry.OpenAPI(h.config.Version, verb.Examples())
 	mux.Handle("GET /openapi.json", limiter.ByAddress(h.log, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		verb.WriteJSON(w, http.StatusOK, openAPI)
 	})))

@@ -58,7 +58,7 @@ func (n *Node) Server(metrics http.Handler) *Server {
 	mux.Handle(verb.PathPrefix, n.consistent((&verb.Server{Registry: registry, Verifier: n.verifier, Limiter: limiter, Log: n.log}).Handler()))
 	mux.Handle(verb.SessionPath, n.session(limiter))
 	mux.Handle(verb.SessionPath+"/", n.session(limiter))
-	openAPI := registry.OpenAPI(n.config.Version)
+	openAPI := registry.OpenAPI(n.config.Version, verb.Examples())
 	mux.Handle("GET /openapi.json", limiter.ByAddress(n.log, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		verb.WriteJSON(w, http.StatusOK, openAPI)
 	})))

@@ -30,7 +30,7 @@ var errorsOf = map[string][]string{
 	Schema.Name: {string(artifact.CodeNotFound)},
 	Create.Name: {
 		artifact.ReasonExists, artifact.ReasonIDTaken, artifact.ReasonWritePolicy,
-		string(artifact.CodeLifecycleViolation), string(artifact.CodeLinkTargetMissing), string(artifact.CodeNotFound),
+		string(artifact.CodeLifecycleViolation), string(artifact.CodeLinkTargetMissing),
 	},
 	Update.Name: {
 		string(artifact.CodeNotFound), artifact.ReasonStaleBase, artifact.ReasonUnknownBase, string(artifact.CodeLifecycleViolation),
@@ -44,7 +44,7 @@ var errorsOf = map[string][]string{
 		artifact.ReasonExists, artifact.ReasonIDTaken, artifact.ReasonWritePolicy,
 		string(artifact.CodeLifecycleViolation), string(artifact.CodeLinkTargetMissing),
 	},
-	Comment.Name: {string(artifact.CodeNotFound), artifact.ReasonIDTaken, string(artifact.CodeLinkTargetMissing)},
+	Comment.Name: {string(artifact.CodeNotFound), string(artifact.CodeLinkTargetMissing)},
 	Unlink.Name:  {string(artifact.CodeNotFound)},
 	Cite.Name:    {string(artifact.CodeNotFound), string(artifact.CodeLinkTargetMissing)},
 	Move.Name:    {string(artifact.CodeNotFound), artifact.ReasonStaleBase, artifact.ReasonParticipants},
@@ -55,7 +55,7 @@ var errorsOf = map[string][]string{
 	ScopesMembers.Name: {string(artifact.CodeNotFound)},
 	ScopesGrant.Name:   {string(artifact.CodeNotFound)},
 	ScopesRevoke.Name:  {string(artifact.CodeNotFound)},
-	TokensRevoke.Name:  {},
+	TokensRevoke.Name:  {string(artifact.CodePermissionDenied)},
 
 	AgentsGet.Name:      {string(artifact.CodeNotFound)},
 	AgentsList.Name:     {},
@@ -83,13 +83,13 @@ func (r *Registry) Errors(name string) []Failure {
 			}
 		}
 	}
-	if len(b.needs.AnyOf) > 0 || b.needs.Note != "" {
+	if len(b.needs.AnyOf) > 0 {
 		reasons = append(reasons, string(artifact.CodePermissionDenied))
 	}
 	if b.effect == Write {
 		reasons = append(reasons, artifact.ReasonOutcomeUnknown)
 	}
-	if b.in.Properties["idempotency_key"] != nil {
+	if b.in.Properties["idempotency_key"] != nil && name != keyless {
 		reasons = append(reasons, artifact.ReasonIdempotencyConflict)
 	}
 	if b.in.Properties["cursor"] != nil {

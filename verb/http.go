@@ -48,7 +48,7 @@ func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if !ok {
-		WriteError(ctx, w, s.Log, unknownVerb(name))
+		WriteError(ctx, w, s.Log, s.Registry.unknownVerb(name))
 		return
 	}
 	if req.Method != http.MethodPost {

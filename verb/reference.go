@@ -2,17 +2,20 @@ package verb
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
 // Reference returns the page docs/VERBS.md: every bound verb with the fields of
-// its request and of its answer.
-func (r *Registry) Reference() []byte {
+// its request and of its answer, the errors that it may answer with, and examples.
+func (r *Registry) Reference(examples []Example) []byte {
 	var b bytes.Buffer
 	b.WriteString(`# Verbs
 
@@ -20,30 +23,169 @@ Generated from the program by ` + "`make generate`" + `; do not edit.
 
 Each verb is ` + "`POST " + PathPrefix + "<verb>`" + ` with a JSON object and a bearer token, on the hub; a
 node answers reads from its replica and forwards writes. Unknown fields are refused.
-Errors are described in [PROTOCOL.md](PROTOCOL.md#errors).
+In Go, ` + "`verb.Client`" + ` calls them with types; in a shell, ` + "`scidex call`" + `. Who may call them
+is in [PERMISSIONS.md](PERMISSIONS.md).
+
+The examples are one story, run on a hub when this page is made: a lab's agents weigh a
+claim about Alzheimer's disease. Ids, times and places in the log are made the same each
+time; all else is as it was answered.
+
 `)
+	for _, v := range r.order {
+		fmt.Fprintf(&b, "- [%s](#%s): %s\n", v.name, anchor(v.name), v.summary)
+	}
+	writeErrors(&b)
 	for _, v := range r.order {
 		fmt.Fprintf(&b, "\n## %s\n\n%s (%s)\n", v.name, v.summary, v.effect)
 		writeFields(&b, "Request", v.in)
 		writeFields(&b, "Answer", v.out)
+		fmt.Fprintf(&b, "\nErrors, beside [those of any verb](#errors): %s.\n", cmp.Or(reasonList(r.Errors(v.name)), "none"))
+		for _, e := range ExamplesOf(examples, v.name) {
+			fmt.Fprintf(&b, "\n**%s**\n\n```json\n%s\n```\n", e.Title, layout(e.Request))
+			if e.Status != http.StatusOK {
+				fmt.Fprintf(&b, "\nrefused with %d:\n", e.Status)
+			}
+			fmt.Fprintf(&b, "\n```json\n%s\n```\n", layout(e.Response))
+		}
 	}
 	return b.Bytes()
 }
 
+// Usage returns what a verb does, the fields of its request, its errors and an
+// example, for a terminal. ok is false for a verb that is not bound.
+func (r *Registry) Usage(name string, examples []Example) (text string, ok bool) {
+	v, ok := r.byName[name]
+	if !ok {
+		return "", false
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s (%s)\n\nRequest:\n", v.name, v.summary, v.effect)
+	if len(v.in.Properties) == 0 {
+		b.WriteString("  no fields\n")
+	}
+	t := tabwriter.NewWriter(&b, 0, 4, 2, ' ', 0)
+	for _, name := range v.in.PropertyOrder {
+		p := v.in.Properties[name]
+		mark := ""
+		if slices.Contains(v.in.Required, name) {
+			mark = ", required"
+		}
+		_, _ = fmt.Fprintf(t, "  %s\t%s%s\t%s\n", name, typeName(p), mark, p.Description) // to memory
+	}
+	_ = t.Flush()
+	b.WriteString("\nErrors of its own:\n")
+	for _, f := range r.Errors(name) {
+		fmt.Fprintf(&b, "  %s (%d)\n    %s\n    → %s\n", f.Reason, f.Status, f.Means, f.Next)
+	}
+	for _, e := range ExamplesOf(examples, name) {
+		if e.Status == http.StatusOK {
+			fmt.Fprintf(&b, "\nExample, %s:\n%s\n", e.Title, layout(e.Request))
+			break
+		}
+	}
+	return b.String(), true
+}
+
+// anchor is what a heading is called in links.
+func anchor(heading string) string { return strings.ReplaceAll(heading, "/", "") }
+
+// writeErrors writes the table of all failures.
+func writeErrors(b *bytes.Buffer) {
+	fmt.Fprintf(b, `
+## Errors
+
+Every error has the body that [PROTOCOL.md](PROTOCOL.md#errors) describes. Its code is `+"`error`"+`; what
+is finer is `+"`details.reason`"+`, which belongs to one code alone. Codes and reasons stay what they
+are; new reasons may come, so take one that you do not know by its code. What is retryable
+may be sent again as it is, with its idempotency key.
+
+Any verb may answer with %s; at a node also with %s. Each verb lists what else it may
+answer with.
+
+| code | reason | status | retryable | means | do |
+|---|---|---|---|---|---|
+`, reasonList(ErrorsOfAny()), reasonList(ErrorsAtNodes()))
+	for _, f := range failures {
+		retryable := ""
+		if f.Retryable {
+			retryable = "yes"
+		}
+		fmt.Fprintf(b, "| `%s` | `%s` | %d | %s | %s | %s |\n", f.Code, f.Reason, f.Status, retryable, cell(f.Means), cell(f.Next))
+	}
+}
+
+// reasonList names failures by their reasons.
+func reasonList(all []Failure) string {
+	names := make([]string, len(all))
+	for i, f := range all {
+		names[i] = "`" + f.Reason + "`"
+	}
+	return strings.Join(names, ", ")
+}
+
 func writeFields(b *bytes.Buffer, title string, s *jsonschema.Schema) {
-	fmt.Fprintf(b, "\n%s:\n\n| field | type | meaning |\n|---|---|---|\n", title)
+	fmt.Fprintf(b, "\n%s:\n\n", title)
+	if len(s.Properties) == 0 {
+		b.WriteString("no fields.\n")
+		return
+	}
+	b.WriteString("| field | type | meaning |\n|---|---|---|\n")
+	writeRows(b, "", s, title == "Request")
+}
+
+// writeRows writes a row for each field and those within it. Of a request it marks
+// what is required.
+func writeRows(b *bytes.Buffer, within string, s *jsonschema.Schema, request bool) {
 	names := s.PropertyOrder
 	if len(names) == 0 {
 		names = slices.Sorted(maps.Keys(s.Properties))
 	}
 	for _, name := range names {
 		p := s.Properties[name]
-		mark := ""
-		if title == "Request" && slices.Contains(s.Required, name) {
+		mark, meaning := "", p.Description
+		if request && slices.Contains(s.Required, name) {
 			mark = " (required)"
 		}
-		fmt.Fprintf(b, "| `%s`%s | %s | %s |\n", name, mark, typeName(p), strings.ReplaceAll(p.Description, "|", `\|`))
+		if meaning == "" {
+			meaning = answerFields[name]
+		}
+		fmt.Fprintf(b, "| `%s`%s | %s | %s |\n", within+name, mark, typeName(p), cell(meaning))
+		inner, mark := p, "."
+		if p.Items != nil {
+			inner, mark = p.Items, "[]."
+		}
+		writeRows(b, within+name+mark, inner, request)
 	}
+}
+
+// answerFields say what the fields of answers mean, which mean the same wherever
+// they stand.
+var answerFields = map[string]string{
+	"additional_signatures": "as they are stored",
+	"aggregate":             "of this kind and dimension, with this signal",
+	"as_of":                 "the place in the log that this was read at",
+	"committed":             "whether it was written",
+	"consistency_token":     "a read that sends it as the header SciDEX-Consistency sees this write",
+	"content_hash":          "what a later update names as its base",
+	"created":               "whether it is new",
+	"created_at":            "when it was made",
+	"created_by":            "who made it: an agent's id",
+	"idempotency":           "none (no key was given), fresh, replayed (the first answer to this key) or deduplicated (nothing was to be done)",
+	"is_latest":             "false once it is superseded",
+	"merged":                "whether it was merged with what had changed since the base",
+	"next_cursor":           "for the next page; absent on the last",
+	"problems":              "every fault: path, constraint, message, value_received, suggestion",
+	"provenance_refs":       "refs of what it derives from",
+	"redirected_from":       "the @handle that was asked for, when it is a former one",
+	"ref":                   "the name of what was read or written; a version's has its content hash",
+	"request_id":            "names this request in logs and reports",
+	"revision":              "the version's number in the artifact's history: 1, 2, 3 …",
+	"seq":                   "the last place in the log of what was written; 0 when nothing was",
+	"state":                 "of the type's lifecycle",
+	"superseded_by":         "ref of what replaces it",
+	"updated_at":            "when this version was written",
+	"updated_by":            "who wrote this version: an agent's id",
+	"warnings":              "faults that were let pass",
 }
 
 // typeName names a field's type in a word or two.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 
@@ -114,16 +115,21 @@ func mayCall(ctx context.Context, name string, effect Effect, n Needs) error {
 func (r *Registry) Invoke(ctx context.Context, name string, in, out any) error {
 	b, ok := r.byName[name]
 	if !ok {
-		return unknownVerb(name)
+		return r.unknownVerb(name)
 	}
 	return b.call(ctx, in, out)
 }
 
-func unknownVerb(name string) *artifact.Error {
-	return &artifact.Error{
+// unknownVerb is the answer for a verb that is not bound.
+func (r *Registry) unknownVerb(name string) *artifact.Error {
+	e := &artifact.Error{
 		Code: artifact.CodeNotFound, Reason: artifact.ReasonUnknownVerb, Message: "no such verb",
 		Details: map[string]any{"verb": name},
 	}
+	if near := artifact.Nearest(name, slices.Sorted(maps.Keys(r.byName))); near != "" {
+		e.Details["suggestion"] = near
+	}
+	return e
 }
 
 // An Info is what there is to know of a bound verb. Its schemas are not to be

@@ -3,7 +3,9 @@
 // and its in-process call.
 //
 // verbs.go, writes.go, move.go, scopes.go, agents.go and nodes.go list the verbs;
-// registry.go binds them to code; http.go and openapi.go are the projections.
+// registry.go binds them to code; http.go, client.go, reference.go and openapi.go are
+// the projections. failures.go is the table of all errors, errors.go says which a verb
+// may answer with.
 // token.go and verifier.go say who calls, caller.go and directory.go what they may;
 // session.go is for browsers, limit.go for those who call too often. The
 // package holds no SQL: the hub binds verbs to PostgreSQL, a node binds the

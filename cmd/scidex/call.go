@@ -8,11 +8,13 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/hub"
 	"github.com/scidex-ai/substrate/verb"
 )
 
@@ -39,18 +41,32 @@ func (r *remoteFlags) client() (*verb.Client, error) {
 	return &verb.Client{URL: strings.TrimSuffix(r.url, "/"), Token: r.token, HTTP: &http.Client{Timeout: time.Minute}}, nil
 }
 
+// registry tells of the verbs; it runs none.
+func registry() *verb.Registry { return new(hub.Hub).Verbs() }
+
 func newCallCmd() *cobra.Command {
 	var r remoteFlags
+	var tries int
 	cmd := &cobra.Command{
 		Use:   "call VERB [JSON|-]",
 		Short: "Call a verb of a hub or node and print its answer",
 		Long: `Sends a request as JSON (- reads it from standard input) and prints the answer
-as JSON. An error is printed the same way, and the exit code is 1.
+as JSON.
 
-docs/VERBS.md has all verbs with their fields, and the server's /openapi.json.`,
+An error is printed as JSON to standard output too, with error, details.reason and
+problems. The exit code is 0 when the verb was done, 1 when it was refused or the
+server did not answer, and 2 when the command is wrong: flags, or a request that is no
+JSON. A script looks at .retryable and .retry_after_ms, or lets --tries do that.
+
+scidex call VERB --help shows a verb's request with an example; docs/VERBS.md has all of
+them, with their answers and errors, and the server's /openapi.json.
+
+Verbs:
+` + verbList(),
 		Example: `  scidex call get '{"ref":"gene:APOE"}'
   scidex call list '{"type":"hypothesis","limit":5}'
-  scidex call create - < hypothesis.json`,
+  scidex call create - < hypothesis.json
+  scidex call update --help`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.open = true
@@ -58,6 +74,7 @@ docs/VERBS.md has all verbs with their fields, and the server's /openapi.json.`,
 			if err != nil {
 				return err
 			}
+			client.Tries = tries
 			body := "{}"
 			if len(args) == 2 {
 				body = args[1]
@@ -90,5 +107,46 @@ docs/VERBS.md has all verbs with their fields, and the server's /openapi.json.`,
 		},
 	}
 	r.add(cmd)
+	cmd.Flags().IntVar(&tries, "tries", 1, "how often to try while the server says that it may help; a write that may have happened is sent again only with an idempotency_key")
+	help := cmd.HelpFunc()
+	cmd.SetHelpFunc(func(c *cobra.Command, args []string) {
+		if c != cmd || len(cmd.Flags().Args()) == 0 {
+			help(c, args)
+			return
+		}
+		usage, err := usageOf(cmd.Flags().Arg(0))
+		if err != nil {
+			c.PrintErrln("scidex:", err)
+			return
+		}
+		_, _ = io.WriteString(c.OutOrStdout(), usage) // help has no way to fail
+	})
 	return cmd
+}
+
+// usageOf returns the help on a verb.
+func usageOf(name string) (string, error) {
+	verbs := registry()
+	if usage, ok := verbs.Usage(name, verb.Examples()); ok {
+		return usage, nil
+	}
+	var names []string
+	for _, v := range verbs.Verbs() {
+		names = append(names, v.Name)
+	}
+	if near := artifact.Nearest(name, names); near != "" {
+		return "", fmt.Errorf("there is no verb %q; did you mean %s?", name, near)
+	}
+	return "", fmt.Errorf("there is no verb %q; scidex call --help lists them", name)
+}
+
+// verbList is a line for each verb.
+func verbList() string {
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 4, 2, ' ', 0)
+	for _, v := range registry().Verbs() {
+		_, _ = fmt.Fprintf(t, "  %s\t%s\n", v.Name, v.Summary) // to memory
+	}
+	_ = t.Flush()
+	return strings.TrimRight(b.String(), "\n")
 }

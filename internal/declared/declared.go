@@ -16,7 +16,10 @@ import (
 )
 
 // Invoker runs verbs as r does.
-func Invoker(t testing.TB, r *verb.Registry) verb.Invoker { return invoker{t, r} }
+func Invoker(t testing.TB, r *verb.Registry) verb.Invoker {
+	t.Helper()
+	return invoker{t, r}
+}
 
 type invoker struct {
 	t testing.TB
@@ -36,6 +39,7 @@ func (i invoker) Invoke(ctx context.Context, name string, in, out any) error {
 
 // Handler serves as next does.
 func Handler(t testing.TB, r *verb.Registry, next http.Handler) http.Handler {
+	t.Helper()
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		name, ok := strings.CutPrefix(req.URL.Path, verb.PathPrefix)
 		if !ok {
@@ -80,6 +84,7 @@ func (r *recorder) Write(b []byte) (int, error) {
 }
 
 func checkItems(t testing.TB, r *verb.Registry, b *verb.BatchResult) {
+	t.Helper()
 	for _, item := range b.Items {
 		if item.Error != nil {
 			check(t, r, verb.Batch.Name, item.Error)
@@ -88,6 +93,7 @@ func checkItems(t testing.TB, r *verb.Registry, b *verb.BatchResult) {
 }
 
 func check(t testing.TB, r *verb.Registry, name string, e *artifact.Error) {
+	t.Helper()
 	if !r.Declares(name, e) {
 		t.Errorf("%s answered what it does not declare in verb/errors.go: retryable %t, %v", name, e.Retryable, e)
 	}
