@@ -65,10 +65,11 @@ const (
 			FROM signal s
 			WHERE s.type = k.type AND s.artifact = k.artifact AND s.kind = k.kind AND s.dimension = k.dimension AND s.voter = k.voter
 			ORDER BY s.id DESC LIMIT 1) s`
+	// Ranks of all dimensions make the quality score.
 	sumsQuery = `
-		SELECT g.type, g.artifact, g.kind, g.dimension, g.n, g.voters, g.sum::text, g.sum_sq::text
+		SELECT DISTINCT g.type, g.artifact, g.kind, g.dimension, g.n, g.voters, g.sum::text, g.sum_sq::text
 		FROM signal_aggregate g JOIN unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS k (type, artifact, kind, dimension)
-			ON g.type = k.type AND g.artifact = k.artifact AND g.kind = k.kind AND g.dimension = k.dimension`
+			ON g.type = k.type AND g.artifact = k.artifact AND g.kind = k.kind AND (g.dimension = k.dimension OR k.kind = 'rank')`
 	registryQuery = `
 		SELECT artifact_type, schema_version FROM schema_registry
 		WHERE is_current AND artifact_type = ANY ($1)`

@@ -39,6 +39,7 @@ type signalOp struct {
 	metadata      json.RawMessage
 	voter         string
 	voterKind     string
+	opponent      artifact.Ref // of a duel
 	requestID     string
 
 	id     string // decided
@@ -78,6 +79,9 @@ func newSignal(c *verb.Caller, in *verb.SignalRequest, imported bool) (*signalOp
 		problems = append(problems, faults...)
 		o.metadata = canonical
 	}
+	if in.Kind == artifact.KindDuel && problems == nil {
+		o.opponent, problems = artifact.CheckDuel(o.value, o.metadata, "")
+	}
 	switch {
 	case in.Voter == "":
 	case !imported:
@@ -97,6 +101,9 @@ func newSignal(c *verb.Caller, in *verb.SignalRequest, imported bool) (*signalOp
 func (o *signalOp) mayShare() bool { return true }
 
 func (o *signalOp) needs(n *needs) {
+	if o.opponent.Type != "" {
+		n.share[o.opponent] = true
+	}
 	if o.ref.Type == "" {
 		return // of an artifact that the batch makes
 	}
@@ -127,6 +134,9 @@ func (o *signalOp) decide(s *state) error {
 	}
 	if problems := schema.CheckSignal(o.kind, o.dimension, o.value.Float(), ""); problems != nil {
 		return artifact.Invalid(problems...)
+	}
+	if err := o.checkOpponent(s, target); err != nil {
+		return err
 	}
 	mode := schema.Signals[o.kind].Aggregation
 	key := signalKey{o.ref.Current(), o.kind, o.dimension, o.voter}
@@ -162,7 +172,48 @@ func (o *signalOp) decide(s *state) error {
 	if o.dimension != "" {
 		detail["dimension"] = o.dimension
 	}
-	return s.rows.event(&eventOf{typ: target.Type + ".signaled", ref: target.ref().String(), payload: detail})
+	if err := s.rows.event(&eventOf{typ: target.Type + ".signaled", ref: target.ref().String(), payload: detail}); err != nil || o.kind != artifact.KindRank {
+		return err
+	}
+	return s.score(schema, target)
+}
+
+// checkOpponent refuses a duel with what is not there, is of another type or is not
+// known to all who see the duel.
+func (o *signalOp) checkOpponent(s *state, target *head) error {
+	if o.kind != artifact.KindDuel {
+		return nil
+	}
+	p := artifact.Problem{Path: "/metadata/opponent", Constraint: "opponent", Value: artifact.Received(o.opponent.String())}
+	switch h := s.heads[o.opponent]; {
+	case o.opponent == target.ref().Current():
+		p.Message = "a duel is with another artifact"
+	case o.opponent.Type != target.Type:
+		p.Message = "a duel is with an artifact of the same type, " + target.Type
+	case h == nil:
+		p.Message = "there is nothing of this name that you may see"
+	case h.audience == participants || h.Scope != artifact.Commons && h.Scope != target.Scope:
+		p.Message = "a duel is with what all may see who see the duel: in its scope or in commons"
+	default:
+		return nil
+	}
+	return artifact.Invalid(p)
+}
+
+// score keeps the quality score of a head whose ranks have changed.
+func (s *state) score(schema *artifact.Schema, h *head) error {
+	score := schema.Quality(func(dimension string) *float64 {
+		if g := s.sums[signalKey{ref: h.ref().Current(), kind: artifact.KindRank, dimension: dimension}]; g != nil {
+			a := g.aggregate()
+			return a.Mean
+		}
+		return nil
+	})
+	if score == nil && h.QualityScore == nil || score != nil && h.QualityScore != nil && *score == *h.QualityScore {
+		return nil
+	}
+	h.QualityScore = score
+	return s.addHead(h, nil)
 }
 
 func (o *signalOp) address() string { return replicate.SignalType + ":" + o.id }

@@ -10,6 +10,7 @@ func (h *Hub) Verbs() *verb.Registry {
 	verb.Bind(r, verb.Get, h.get)
 	verb.Bind(r, verb.List, h.list)
 	verb.Bind(r, verb.Schema, h.schema)
+	verb.Bind(r, verb.Signals, h.signals)
 	verb.Bind(r, verb.Create, h.create)
 	verb.Bind(r, verb.Update, h.update)
 	verb.Bind(r, verb.Link, h.link)

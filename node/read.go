@@ -18,6 +18,7 @@ type readStatements struct {
 	get, getPinned, getFollowed     scopedQuery
 	getLink, getSignal              scopedQuery
 	list, listOfType                scopedQuery
+	signalsOf, duels                scopedQuery
 	applied, events, types, schemas *sql.Stmt
 	scopes, scopeKnown, members     *sql.Stmt
 	agents                          agentQueries
@@ -79,7 +80,8 @@ const (
 
 func (r *readStatements) prepare(ctx context.Context, pool *sql.DB) error {
 	for q, text := range map[*scopedQuery]string{
-		&r.get: getSQL, &r.getPinned: getPinnedSQL, &r.getFollowed: getFollowedSQL, &r.getLink: getLinkSQL, &r.getSignal: getSignalSQL, &r.list: listSQL, &r.listOfType: listOfTypeSQL,
+		&r.get: getSQL, &r.getPinned: getPinnedSQL, &r.getFollowed: getFollowedSQL, &r.getLink: getLinkSQL, &r.getSignal: getSignalSQL,
+		&r.signalsOf: signalsOfSQL, &r.duels: duelsSQL, &r.list: listSQL, &r.listOfType: listOfTypeSQL,
 	} {
 		q.pool, q.text = pool, text
 	}
@@ -106,6 +108,12 @@ func (s *Store) Verbs(r *verb.Registry, hub verb.Invoker) {
 		return s.list(ctx, in)
 	})
 	verb.Bind(r, verb.Schema, s.schema)
+	verb.Bind(r, verb.Signals, func(ctx context.Context, in verb.SignalsRequest) (verb.SignalsResponse, error) {
+		if s.elsewhere(ctx, in.Ref.Type) {
+			return verb.Signals.Call(ctx, hub, in)
+		}
+		return s.signals(ctx, in)
+	})
 	verb.Bind(r, verb.ScopesList, s.scopesList)
 	verb.Bind(r, verb.ScopesMembers, s.scopesMembers)
 	verb.Bind(r, verb.AgentsGet, s.agentsGet)

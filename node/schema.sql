@@ -156,6 +156,7 @@ CREATE TABLE signal (
     row_hash   BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX signal_latest ON signal (type, artifact, kind, dimension, voter, id DESC);
+CREATE INDEX signal_duels ON signal (type, id) WHERE kind = 'duel';
 
 CREATE TABLE signal_aggregate (
     type      TEXT NOT NULL,

@@ -25,9 +25,10 @@ var errorsAtNodes = []string{
 // errorsOf are further reasons, by verb: what follows neither from its effect nor
 // from its permission nor from its request. A verb that has none is here too.
 var errorsOf = map[string][]string{
-	Get.Name:    {string(artifact.CodeNotFound)},
-	List.Name:   {},
-	Schema.Name: {string(artifact.CodeNotFound)},
+	Get.Name:     {string(artifact.CodeNotFound)},
+	List.Name:    {},
+	Schema.Name:  {string(artifact.CodeNotFound)},
+	Signals.Name: {string(artifact.CodeNotFound)},
 	Create.Name: {
 		artifact.ReasonExists, artifact.ReasonIDTaken, artifact.ReasonWritePolicy,
 		string(artifact.CodeLifecycleViolation), string(artifact.CodeLinkTargetMissing),

@@ -5,7 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/internal/pgtest"
 	"github.com/scidex-ai/substrate/verb"
 )
 
@@ -38,7 +41,12 @@ func (w *world) got(t *testing.T, token string, r request) *artifact.Artifact {
 // and a paper in commons and the same in the lab, all by root.
 func newPair(t *testing.T) *world {
 	t.Helper()
-	w := newWorld(t, "lab-a")
+	return newPairOn(t, pgtest.New(t, initHub))
+}
+
+func newPairOn(t *testing.T, db *pgxpool.Pool) *world {
+	t.Helper()
+	w := newWorldOn(t, db, "lab-a")
 	w.enrol(t, atNode, "A", "lab-a")
 	w.grant(t, "lab-a", "ada", verb.Contributor)
 	for _, scope := range []string{artifact.Commons, "lab-a"} {

@@ -66,7 +66,7 @@ func newGenerator(t *testing.T, l *lab) *generator {
 		"note": text, "patch": []any{map[string]any{"op": "replace", "path": "/title", "value": text}}, "predicate": "derives_from", "reason": text,
 		"recipient": "agent:root", "ref": current(l.open.hypothesis), "revisions": 1, "role": "some-role", "roles": []any{"some-role"}, "scope": artifact.Commons,
 		"scopes": []any{labB}, "state": "investigating", "title": text, "to": current(l.open.paper), "token_id": newKey(), "type": "hypothesis",
-		"value": 1, "version": 1, "weight": 1, "with_history": true, "follow": true, "session": true, "auto_merge": true,
+		"value": 1, "version": 1, "weight": 1, "with_history": true, "follow": true, "kinds": []any{"vote"}, "at": "2026-01-31T00:00:00Z", "session": true, "auto_merge": true,
 		"body": text, "replacement_ref": current(l.open.moved), "thread_parent": current(l.open.comment),
 		"items": []any{map[string]any{"op": "signal", "ref": current(l.open.wiki), "kind": "vote", "value": 1}},
 

@@ -56,6 +56,9 @@ var matrix = []struct {
 	{"get", "lab-b", "nnnn|nnnn|+dnn", request{"ref": "hypothesis:lab-b/h"}},
 	{"list", "", "++++|++++|+d++", request{}},
 	{"schema", "", "++++|++++|++++", request{}},
+	{"signals", "commons", "++++|++++|+d++", request{"ref": "hypothesis:h"}},
+	{"signals", "lab-a", "nnnn|++++|nd+n", request{"ref": "hypothesis:lab-a/h"}},
+	{"signals", "lab-b", "nnnn|nnnn|+dnn", request{"ref": "hypothesis:lab-b/h", "kinds": []any{"vote"}}},
 
 	{"create", "commons", "d+dd|dddd|dddd", create("commons")},
 	{"create", "lab-a", "dvdd|d+dd|vddd", create("lab-a")},

@@ -80,7 +80,12 @@ var noLimits = verb.Limits{Read: verb.Rate{PerSecond: -1}, Write: verb.Rate{PerS
 // newWorld makes a world with two labs and root, who is an admin everywhere.
 func newWorld(t *testing.T, labs ...string) *world {
 	t.Helper()
-	w := &world{db: pgtest.New(t, initHub), nodes: map[string]*node.Node{}, doors: map[string]string{}}
+	return newWorldOn(t, pgtest.New(t, initHub), labs...)
+}
+
+func newWorldOn(t *testing.T, db *pgxpool.Pool, labs ...string) *world {
+	t.Helper()
+	w := &world{db: db, nodes: map[string]*node.Node{}, doors: map[string]string{}}
 	registry, served := metrics()
 	h, err := hub.Open(t.Context(), hub.Config{DB: w.db, Limits: noLimits, Metrics: registry, AnonymousRead: true})
 	if err != nil {

@@ -1,0 +1,119 @@
+package hub
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/verb"
+)
+
+const (
+	// One statement: sums and rows are of one snapshot. The artifact's row alone
+	// comes back when it has no signals.
+	signalsOfQuery = `
+		SELECT g.kind, g.dimension, g.n, g.voters, g.sum::text, g.sum_sq::text, s.voter, s.value::text, s.metadata, s.created_at, (` + headQuery + `)
+		FROM artifact a
+		LEFT JOIN signal_aggregate g ON g.type = a.type AND g.artifact = a.id AND (cardinality($5::text[]) = 0 OR g.kind = ANY ($5))
+		LEFT JOIN signal s ON s.type = g.type AND s.artifact = g.artifact AND s.kind = g.kind AND s.dimension = g.dimension
+		WHERE a.type = $3 AND a.id = $4 AND` + visible + `
+		ORDER BY g.kind, g.dimension, s.id`
+	duelsQuery = `
+		SELECT s.dimension, s.type || ':' || s.artifact, s.value::text, s.metadata, s.created_at
+		FROM signal s
+		WHERE s.scope = ANY ($1) AND s.type = $2 AND s.kind = 'duel'
+		ORDER BY s.id`
+)
+
+// signals answers the verb of that name.
+func (h *Hub) signals(ctx context.Context, in verb.SignalsRequest) (out verb.SignalsResponse, err error) {
+	c, err := verb.CallerFrom(ctx)
+	if err != nil {
+		return out, err
+	}
+	schema := h.schemas.get(in.Ref.Type)
+	if schema == nil {
+		return out, artifact.NotFound(in.Ref.Current().String())
+	}
+	if problems := schema.CheckKinds(in.Kinds, "/kinds"); problems != nil {
+		return out, artifact.Invalid(problems...)
+	}
+	groups, found, err := h.signalGroups(ctx, c, &in, &out.AsOf)
+	if err != nil {
+		return out, callerError(fmt.Errorf("read signals of %s: %w", in.Ref, err))
+	}
+	if !found {
+		return out, artifact.NotFound(in.Ref.Current().String())
+	}
+	var duels map[string][]artifact.SignalRow
+	if in.Duels(schema) {
+		if duels, err = h.duels(ctx, c, in.Ref.Type); err != nil {
+			return out, callerError(fmt.Errorf("read duels of %s: %w", in.Ref.Type, err))
+		}
+	}
+	out.Place(schema, &in, groups, duels, c.Now)
+	return out, nil
+}
+
+func (h *Hub) signalGroups(ctx context.Context, c *verb.Caller, in *verb.SignalsRequest, asOf *artifact.Seq) (groups []artifact.SignalGroup, found bool, err error) {
+	kinds := append([]string{}, in.Kinds...)
+	rows, err := h.db.Query(ctx, signalsOfQuery, c.VisibleScopes(), c.Actor.ID, in.Ref.Type, in.Ref.ID, kinds)
+	if err != nil {
+		return nil, false, err
+	}
+	var kind, dimension, sum, sumSq, voter, value, metadata *string
+	var n, voters *int64
+	var at *time.Time
+	_, err = pgx.ForEachRow(rows, []any{&kind, &dimension, &n, &voters, &sum, &sumSq, &voter, &value, &metadata, &at, asOf}, func() error {
+		found = true
+		if kind == nil {
+			return nil
+		}
+		last := len(groups) - 1
+		if last < 0 || groups[last].Kind != *kind || groups[last].Dimension != *dimension {
+			a, err := aggregateOf(*kind, *dimension, *n, *voters, *sum, *sumSq)
+			if err != nil {
+				return err
+			}
+			groups = append(groups, artifact.SignalGroup{Aggregate: a})
+			last++
+		}
+		if voter == nil {
+			return nil
+		}
+		v, err := artifact.ParseDecimal(*value)
+		groups[last].Rows = append(groups[last].Rows, artifact.SignalRow{Voter: *voter, Value: v, At: at.UTC(), Metadata: []byte(*metadata)})
+		return err
+	})
+	return groups, found, err
+}
+
+func aggregateOf(kind, dimension string, n, voters int64, sum, sumSq string) (a artifact.Aggregate, err error) {
+	total, err := artifact.ParseSum(sum)
+	if err != nil {
+		return a, err
+	}
+	squares, err := artifact.ParseSum(sumSq)
+	return artifact.NewAggregate(kind, dimension, n, voters, total, squares), err
+}
+
+// duels returns the duels of a type that the caller may see, by dimension: what
+// each is on stands for its voter.
+func (h *Hub) duels(ctx context.Context, c *verb.Caller, typ string) (map[string][]artifact.SignalRow, error) {
+	rows, err := h.db.Query(ctx, duelsQuery, c.VisibleScopes(), typ)
+	if err != nil {
+		return nil, err
+	}
+	duels := make(map[string][]artifact.SignalRow)
+	var dimension, ref, value, metadata string
+	var at time.Time
+	_, err = pgx.ForEachRow(rows, []any{&dimension, &ref, &value, &metadata, &at}, func() error {
+		v, err := artifact.ParseDecimal(value)
+		duels[dimension] = append(duels[dimension], artifact.SignalRow{Voter: ref, Value: v, At: at.UTC(), Metadata: []byte(metadata)})
+		return err
+	})
+	return duels, err
+}

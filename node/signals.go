@@ -1,0 +1,143 @@
+package node
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/verb"
+)
+
+const (
+	// One statement: sums and rows are of one snapshot. The artifact's row alone
+	// comes back when it has no signals.
+	signalsOfSQL = `SELECT g.kind, g.dimension, g.n, g.voters, g.sum, g.sum_sq, s.voter, s.value, s.metadata, s.created_at, (SELECT seq FROM replica_state)
+		FROM artifact AS a
+		LEFT JOIN signal_aggregate AS g ON g.type = a.type AND g.artifact = a.id AND (?3 = '[]' OR g.kind IN (SELECT value FROM json_each(?3)))
+		LEFT JOIN signal AS s ON s.type = g.type AND s.artifact = g.artifact AND s.kind = g.kind AND s.dimension = g.dimension
+		WHERE a.type = ?1 AND a.id = ?2 AND a.scope IN ({scopes})
+		ORDER BY g.kind, g.dimension, s.id`
+	duelsSQL = `SELECT dimension, type || ':' || artifact, value, metadata, created_at
+		FROM signal WHERE type = ?1 AND kind = 'duel' AND scope IN ({scopes}) ORDER BY id`
+)
+
+func (s *Store) signals(ctx context.Context, in verb.SignalsRequest) (out verb.SignalsResponse, err error) {
+	c, err := reader(ctx)
+	if err != nil {
+		return out, err
+	}
+	schema, err := s.signalRules(ctx, in.Ref.Type)
+	if errors.Is(err, sql.ErrNoRows) {
+		return out, artifact.NotFound(in.Ref.Current().String())
+	} else if err != nil {
+		return out, err
+	}
+	if problems := schema.CheckKinds(in.Kinds, "/kinds"); problems != nil {
+		return out, artifact.Invalid(problems...)
+	}
+	groups, found, err := s.signalGroups(ctx, &in, &out.AsOf)
+	if err != nil {
+		return out, err
+	}
+	if !found {
+		return out, artifact.NotFound(in.Ref.Current().String())
+	}
+	var duels map[string][]artifact.SignalRow
+	if in.Duels(schema) {
+		if duels, err = s.duels(ctx, in.Ref.Type); err != nil {
+			return out, err
+		}
+	}
+	out.Place(schema, &in, groups, duels, c.Now)
+	return out, nil
+}
+
+// signalRules returns the part of a type's schema that says which signals it has.
+func (s *Store) signalRules(ctx context.Context, typ string) (*artifact.Schema, error) {
+	var version, created int64
+	var current bool
+	var document []byte
+	if err := s.read.schemas.QueryRowContext(ctx, typ, 0).Scan(&typ, &version, &current, &document, &created); err != nil {
+		return nil, err
+	}
+	rules := struct {
+		Signals map[string]artifact.SignalRule `json:"signals"`
+	}{}
+	err := json.Unmarshal(document, &rules)
+	return &artifact.Schema{Type: typ, Signals: rules.Signals}, err
+}
+
+func (s *Store) signalGroups(ctx context.Context, in *verb.SignalsRequest, asOf *artifact.Seq) (groups []artifact.SignalGroup, found bool, err error) {
+	kinds, err := json.Marshal(append([]string{}, in.Kinds...))
+	if err != nil {
+		return nil, false, err
+	}
+	stmt, args, err := s.read.signalsOf.bind(ctx, in.Ref.Type, in.Ref.ID, string(kinds)) //nolint:sqlclosecheck // kept for the next read
+	if err != nil {
+		return nil, false, err
+	}
+	rows, err := stmt.QueryContext(ctx, args...)
+	if err != nil {
+		return nil, false, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var kind, dimension, sum, sumSq, voter, value, metadata sql.NullString
+		var n, voters, at sql.NullInt64
+		if err := rows.Scan(&kind, &dimension, &n, &voters, &sum, &sumSq, &voter, &value, &metadata, &at, asOf); err != nil {
+			return nil, false, err
+		}
+		if found = true; !kind.Valid {
+			continue
+		}
+		last := len(groups) - 1
+		if last < 0 || groups[last].Kind != kind.String || groups[last].Dimension != dimension.String {
+			total, err1 := artifact.ParseSum(sum.String)
+			squares, err2 := artifact.ParseSum(sumSq.String)
+			if err := errors.Join(err1, err2); err != nil {
+				return nil, false, err
+			}
+			groups = append(groups, artifact.SignalGroup{Aggregate: artifact.NewAggregate(kind.String, dimension.String, n.Int64, voters.Int64, total, squares)})
+			last++
+		}
+		if !voter.Valid {
+			continue
+		}
+		v, err := artifact.ParseDecimal(value.String)
+		if err != nil {
+			return nil, false, err
+		}
+		groups[last].Rows = append(groups[last].Rows, artifact.SignalRow{Voter: voter.String, Value: v, At: fromMillis(at.Int64), Metadata: []byte(metadata.String)})
+	}
+	return groups, found, rows.Err()
+}
+
+// duels returns the duels of a type that the caller may see, by dimension: what
+// each is on stands for its voter.
+func (s *Store) duels(ctx context.Context, typ string) (map[string][]artifact.SignalRow, error) {
+	stmt, args, err := s.read.duels.bind(ctx, typ) //nolint:sqlclosecheck // kept for the next read
+	if err != nil {
+		return nil, err
+	}
+	rows, err := stmt.QueryContext(ctx, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	duels := make(map[string][]artifact.SignalRow)
+	for rows.Next() {
+		var dimension, ref, value, metadata string
+		var at int64
+		if err := rows.Scan(&dimension, &ref, &value, &metadata, &at); err != nil {
+			return nil, err
+		}
+		v, err := artifact.ParseDecimal(value)
+		if err != nil {
+			return nil, err
+		}
+		duels[dimension] = append(duels[dimension], artifact.SignalRow{Voter: ref, Value: v, At: fromMillis(at), Metadata: []byte(metadata)})
+	}
+	return duels, rows.Err()
+}
