@@ -63,13 +63,13 @@ func (b *bench) read(ctx context.Context) error {
 		var turn atomic.Int64
 		next := func() string { return fmt.Sprintf("R%d", turn.Add(1)%readArtifacts) }
 		for range b.rounds {
-			f, err := b.rate(ctx, clients, func(ctx context.Context) error {
+			f, err := b.rate(ctx, clients, func(ctx context.Context, _ int) error {
 				return get(ctx, client, http.MethodGet, floor.URL+"/?id="+next(), n.token, nil)
 			})
 			if err != nil {
 				return err
 			}
-			v, err := b.rate(ctx, clients, func(ctx context.Context) error {
+			v, err := b.rate(ctx, clients, func(ctx context.Context, _ int) error {
 				q, err := json.Marshal(map[string]any{"query": query, "variables": map[string]string{"ref": "gene:" + next()}})
 				if err != nil {
 					return err

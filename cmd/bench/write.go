@@ -22,9 +22,10 @@ import (
 // body is the content of a benchmark's artifact: about 1.4 KB.
 var body = json.RawMessage(`{"statement":"` + strings.Repeat("Amyloid beta and tau spread along connected neurons. ", 26) + `"}`)
 
-// write measures creates a second against the same transaction without a feed:
-// the same reads, the same inserts, an event and a change row with keys from a
-// sequence, no lock and no reader.
+// write measures creates a second, and the database's CPU for each, against a
+// transaction that writes the same rows by hand: the same reads and inserts, but
+// no lock that orders commits, no check and no reader. Updates it measures against
+// creates.
 func (b *bench) write(ctx context.Context) (err error) {
 	pool, err := hub.OpenPool(ctx, b.url)
 	if err != nil {
@@ -46,35 +47,85 @@ func (b *bench) write(ctx context.Context) (err error) {
 		return err
 	}
 	verbs := h.Verbs()
-	var rows []row
+	var rows, cpu, updates []row
 	for _, writers := range []int{1, 8, 32} {
 		r := row{name: fmt.Sprintf("create, %d writers", writers), unit: "/s"}
+		c := row{name: fmt.Sprintf("create, %d writers", writers), unit: "ms"}
+		u := row{name: fmt.Sprintf("update, %d writers", writers), unit: "/s"}
 		for range b.rounds {
-			floor, err := b.rate(ctx, writers, func(ctx context.Context) error { return floorCreate(ctx, pool) })
+			floor, floorCPU, err := b.costly(ctx, pool, writers, func(ctx context.Context, _ int) error { return floorCreate(ctx, pool) })
 			if err != nil {
 				return err
 			}
-			value, err := b.rate(ctx, writers, func(ctx context.Context) error { return create(ctx, verbs) })
+			value, valueCPU, err := b.costly(ctx, pool, writers, func(ctx context.Context, _ int) error { return create(ctx, verbs) })
 			if err != nil {
 				return err
 			}
 			r.floor, r.value = append(r.floor, floor), append(r.value, value)
+			c.floor, c.value = append(c.floor, floorCPU), append(c.value, valueCPU)
+			changed, err := b.updates(ctx, verbs, writers)
+			if err != nil {
+				return err
+			}
+			u.floor, u.value = append(u.floor, value), append(u.value, changed)
 		}
-		rows = append(rows, r)
+		rows, cpu, updates = append(rows, r), append(cpu, c), append(updates, u)
 	}
-	return b.table("Commits (floor: the same transaction without a feed)", rows)
+	if err := b.table("Commits (floor: the same rows by hand, unordered and unchecked)", rows); err != nil {
+		return err
+	}
+	if err := b.table("CPU of the database for a commit (floor: as above; less is better)", cpu); err != nil {
+		return err
+	}
+	return b.table("Updates by whole content (floor: creates)", updates)
+}
+
+// updates returns how often a second so many writers update an artifact of their
+// own.
+func (b *bench) updates(ctx context.Context, inv verb.Invoker, writers int) (float64, error) {
+	made := make([]verb.WriteResult, writers)
+	for i := range made {
+		var err error
+		if made[i], err = verb.Create.Call(as(ctx), inv, verb.CreateRequest{Type: "hypothesis", Title: "A hypothesis of the benchmark", Content: body}); err != nil {
+			return 0, err
+		}
+	}
+	return b.rate(ctx, writers, func(ctx context.Context, i int) error {
+		own := &made[i]
+		next, err := verb.Update.Call(as(ctx), inv, verb.UpdateRequest{
+			Ref: own.Ref.Current().String(), BaseContentHash: own.ContentHash,
+			Content: json.RawMessage(fmt.Sprintf(`{"description":"revision %d",%s`, own.Revision+1, body[1:])),
+		})
+		made[i] = next
+		return err
+	})
+}
+
+// costly is rate with the milliseconds of the database's CPU for each call.
+func (b *bench) costly(ctx context.Context, pool *pgxpool.Pool, n int, f func(context.Context, int) error) (rate, cpu float64, err error) {
+	before, err := databaseCPU(ctx, pool)
+	if err != nil {
+		return 0, 0, err
+	}
+	start := time.Now()
+	if rate, err = b.rate(ctx, n, f); err != nil {
+		return 0, 0, err
+	}
+	took := time.Since(start).Seconds()
+	after, err := databaseCPU(ctx, pool)
+	return rate, float64((after - before).Milliseconds()) / (rate * took), err
 }
 
 // rate returns how often a second n workers together run f, over one slice.
-func (b *bench) rate(ctx context.Context, n int, f func(context.Context) error) (float64, error) {
+func (b *bench) rate(ctx context.Context, n int, f func(ctx context.Context, worker int) error) (float64, error) {
 	var count atomic.Int64
 	start := time.Now()
 	deadline := start.Add(b.slice)
 	g, ctx := errgroup.WithContext(ctx)
-	for range n {
+	for i := range n {
 		g.Go(func() error {
 			for time.Now().Before(deadline) {
-				if err := f(ctx); err != nil {
+				if err := f(ctx, i); err != nil {
 					return err
 				}
 				count.Add(1)
@@ -103,8 +154,10 @@ const floorTables = `
 	CREATE SCHEMA IF NOT EXISTS floor;
 	CREATE TABLE IF NOT EXISTS floor.artifact (LIKE public.artifact INCLUDING ALL);
 	CREATE TABLE IF NOT EXISTS floor.artifact_revision (LIKE public.artifact_revision INCLUDING ALL);
-	CREATE TABLE IF NOT EXISTS floor.event (seq bigserial PRIMARY KEY, type text, ref text, at timestamptz, payload text);
-	CREATE TABLE IF NOT EXISTS floor.change (seq bigserial PRIMARY KEY, scope text, kind text, ref text, revision integer, hash bytea, data text, at timestamptz)`
+	CREATE TABLE IF NOT EXISTS floor.write_journal (LIKE public.write_journal INCLUDING ALL);
+	CREATE TABLE IF NOT EXISTS floor.event (LIKE public.event INCLUDING ALL);
+	CREATE TABLE IF NOT EXISTS floor.change (LIKE feed.change INCLUDING ALL);
+	CREATE SEQUENCE IF NOT EXISTS floor.seq`
 
 func floorCreate(ctx context.Context, pool *pgxpool.Pool) error {
 	conn, err := pool.Acquire(ctx)
@@ -130,10 +183,22 @@ func floorCreate(ctx context.Context, pool *pgxpool.Pool) error {
 	b.Queue(`
 		INSERT INTO floor.artifact_revision (type, id, revision, scope, content_hash, schema_version, title, state, content, note, provenance, created_at, created_by, row_hash)
 		VALUES ('hypothesis', $1, 1, 'commons', $2, 1, 'A hypothesis of the benchmark', 'proposed', $4, '', '{}', $3, 'bench', $2)`, id, hash[:], now, string(body))
-	b.Queue(`INSERT INTO floor.event (type, ref, at, payload) VALUES ('hypothesis.created', $1, $2, '{}')`, id, now)
 	b.Queue(`
-		INSERT INTO floor.change (scope, kind, ref, revision, hash, data, at)
-		VALUES ('commons', 'artifact', $1, 1, $2, $3, $4)`, id, hash[:], `{"about":"three hundred bytes of metadata"}`, now)
+		WITH change AS (
+			INSERT INTO floor.change (seq, commit_seq, class, scope, kind, op, ref, revision, hash, event_type, data, at)
+			SELECT nextval('floor.seq'), 0, 'public', 'commons', r.kind, 'P', $1, 1, $2, r.event, $3, $4
+			FROM unnest(ARRAY['revision', 'artifact'], ARRAY[NULL, 'hypothesis.created']) AS r (kind, event)
+			RETURNING seq, event_type
+		), event AS (
+			INSERT INTO floor.event (seq, type, ref, scope, class, actor_id, actor_kind, at, payload)
+			SELECT seq, event_type, $1, 'commons', 'public', 'bench', 'ai_local', $4, '{"revision":1}' FROM change WHERE event_type IS NOT NULL
+		)
+		INSERT INTO floor.write_journal (last_seq, first_seq, request_id, verb, actor_id, actor_kind, session_id, parent_session_id, delegation_chain, task_id, at)
+		SELECT max(seq), min(seq), gen_random_uuid(), 'create', 'bench', 'ai_local', 'bench', '', '[]', '', $4 FROM change`,
+		"hypothesis:"+id, hash[:], floorRow, now)
 	b.Queue("COMMIT")
 	return conn.SendBatch(ctx, b).Close()
 }
+
+// floorRow is as long as a row of the log.
+var floorRow = `{"about":"` + strings.Repeat("metadata ", 48) + `"}`
