@@ -80,6 +80,7 @@ type Hub struct {
 	keys     *keyring
 	pump     *pump
 	lane     *lane
+	solo     chan struct{} // has room for writes that run alone
 	schemas  schemaCache
 	access   access
 	verifier *verb.Verifier
@@ -154,6 +155,7 @@ func Open(ctx context.Context, c Config) (*Hub, error) {
 	}
 	h := &Hub{config: c, db: c.DB, log: c.Log, id: id}
 	h.lane = &lane{hub: h}
+	h.solo = make(chan struct{}, max(1, h.db.Config().MaxConns/2)) // they may wait for locks; the rest have connections meanwhile
 	if h.keys, err = openKeyring(ctx, h.db, h.log); err != nil {
 		return nil, err
 	}

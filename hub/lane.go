@@ -2,12 +2,11 @@ package hub
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/scidex-ai/substrate/artifact"
 )
 
 // Limits of the writes that share a transaction.
@@ -40,21 +39,21 @@ type waiter struct {
 // An outcome tells a waiter what became of it.
 type outcome struct {
 	served bool // it was written or refused; else it is to be run alone
-	leads  bool // it has the lane meanwhile
+	leads  bool // it has the lane now
 }
 
-// join waits for a member's turn. When served is set, it was written or refused
-// with others: see its err. Otherwise the caller writes it alone and calls leave.
-func (l *lane) join(ctx context.Context, m *member) (served bool, leave func(), err error) {
+// join writes a member when its turn comes. When served is set, it was written or
+// refused: see its err. Otherwise it is to be written alone.
+func (l *lane) join(ctx context.Context, m *member) (served bool, err error) {
 	l.mu.Lock()
 	if !l.busy {
 		l.busy = true
 		l.mu.Unlock()
-		return false, l.next, nil
+		return l.lead(ctx, m), nil
 	}
 	if len(l.queue) >= maxWaiting {
 		l.mu.Unlock()
-		return false, nil, errBusy()
+		return false, errBusy()
 	}
 	w := &waiter{member: m, ctx: ctx, ready: make(chan outcome, 1)}
 	l.queue = append(l.queue, w)
@@ -64,14 +63,21 @@ func (l *lane) join(ctx context.Context, m *member) (served bool, leave func(), 
 	case out = <-w.ready:
 	case <-ctx.Done():
 		if l.drop(w) {
-			return false, nil, ctx.Err()
+			return false, ctx.Err()
 		}
 		out = <-w.ready // it is being written
 	}
 	if out.leads {
-		return false, l.next, nil
+		return l.lead(ctx, m), nil
 	}
-	return out.served, func() {}, nil
+	return out.served, nil
+}
+
+// lead writes a member that has the lane and no company. It waits for no lock, or
+// those behind it would.
+func (l *lane) lead(ctx context.Context, m *member) (served bool) {
+	defer l.next()
+	return m.settle(l.hub.transact(ctx, []*member{m}, false))
 }
 
 // drop takes a waiter out of the queue; false when it is there no more.
@@ -124,19 +130,25 @@ func (l *lane) write(group []*waiter) {
 			members = append(members, m)
 		}
 	}
-	err := l.hub.transact(ctx, members, false)
-	unknown, _ := errors.AsType[*artifact.Error](err) // whether they were written
+	err := l.transact(ctx, members)
 	for _, w := range group {
-		m := w.member
-		switch {
-		case alone[m], err != nil && unknown == nil, err == nil && goesAlone(m.err):
-			l.hub.metrics.grouped.WithLabelValues("alone").Inc()
-			w.ready <- outcome{}
-			continue
-		case err != nil:
-			m.err = unknown
+		how, served := "alone", !alone[w.member] && w.member.settle(err)
+		if served {
+			how = "shared"
 		}
-		l.hub.metrics.grouped.WithLabelValues("shared").Inc()
-		w.ready <- outcome{served: true}
+		l.hub.metrics.grouped.WithLabelValues(how).Inc()
+		w.ready <- outcome{served: served}
 	}
+}
+
+// transact writes members together. A panic is an error: they are run alone then,
+// and the one at fault fails where only its own request does.
+func (l *lane) transact(ctx context.Context, members []*member) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+			l.hub.log.ErrorContext(ctx, "a write panicked among others", "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	return l.hub.transact(ctx, members, false)
 }

@@ -136,6 +136,19 @@ func (m *member) decide(ctx context.Context, db querier, h *Hub, l *loaded) erro
 	return nil
 }
 
+// settle takes in how the transaction ended and reports whether the member is done
+// with. Otherwise it was not written, and is to be run alone.
+func (m *member) settle(err error) bool {
+	if err == nil {
+		return !goesAlone(m.err)
+	}
+	unknown, ok := errors.AsType[*artifact.Error](err) // whether it was written
+	if ok {
+		m.err = unknown
+	}
+	return ok
+}
+
 // replay answers what the key gave before.
 func (m *member) replay(stored *storedAnswer) error {
 	if stored.requestHash != m.requestHash {

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -79,30 +80,34 @@ func (h *Hub) write(ctx context.Context, c *verb.Caller, w *writeRequest, respon
 		return nil, err
 	}
 	if err := h.turn(ctx, m); err != nil {
+		if errors.Is(err, ctx.Err()) {
+			return nil, err // the caller hung up
+		}
 		return nil, callerError(err)
 	}
 	h.metrics.commits.WithLabelValues(w.verb).Observe(time.Since(start).Seconds())
 	return m.done, nil
 }
 
-// turn writes a member with others or alone.
+// turn writes a member with others, or alone.
 func (h *Hub) turn(ctx context.Context, m *member) error {
 	if !m.mayShare() {
 		return h.alone(ctx, m)
 	}
-	served, leave, err := h.lane.join(ctx, m)
-	if err != nil {
-		return err
+	if served, err := h.lane.join(ctx, m); served || err != nil {
+		return cmp.Or(err, m.err)
 	}
-	if served {
-		return m.err
-	}
-	defer leave()
 	return h.alone(ctx, m)
 }
 
 // alone writes a member in a transaction of its own, again while it loses races.
 func (h *Hub) alone(ctx context.Context, m *member) error {
+	select {
+	case h.solo <- struct{}{}:
+		defer func() { <-h.solo }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	for try := 1; ; try++ {
 		err := h.transact(ctx, []*member{m}, true)
 		if err == nil {

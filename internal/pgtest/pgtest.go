@@ -85,6 +85,7 @@ func URL(tb testing.TB, setup Setup) string {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
+		checkDeadlocks(context.WithoutCancel(ctx), tb, server, name)
 		if err := dropDatabase(context.WithoutCancel(ctx), server, name); err != nil {
 			tb.Error(err)
 		}
@@ -94,6 +95,29 @@ func URL(tb testing.TB, setup Setup) string {
 		tb.Fatal(err)
 	}
 	return u
+}
+
+// checkDeadlocks fails a test in whose database transactions waited for each other.
+// The product runs such again, so that nobody else would tell.
+func checkDeadlocks(ctx context.Context, tb testing.TB, server, name string) {
+	tb.Helper()
+	conn, err := pgx.Connect(ctx, server)
+	if err != nil {
+		return // a test has stopped the server
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	// A connection tells what it met when it ends.
+	for range 20 {
+		var n int
+		if err := conn.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = $1`, name).Scan(&n); err != nil || n == 0 {
+			break
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+	var n int
+	if err := conn.QueryRow(ctx, `SELECT deadlocks FROM pg_stat_database WHERE datname = $1`, name).Scan(&n); err == nil && n > 0 {
+		tb.Errorf("%d deadlocks in the database of the test", n)
+	}
 }
 
 // dropDatabase drops a database. The server's own autovacuum may be in it, which our role
