@@ -76,7 +76,7 @@ func (l *lane) join(ctx context.Context, m *member) (served bool, err error) {
 // lead writes a member that has the lane and no company. It waits for no lock, or
 // those behind it would.
 func (l *lane) lead(ctx context.Context, m *member) (served bool) {
-	defer l.next()
+	defer l.next() //nolint:contextcheck // those it hands on to have their own
 	return m.settle(l.hub.transact(ctx, []*member{m}, false))
 }
 

@@ -51,7 +51,7 @@ type stat struct {
 
 // readStat reads what a process has used, see proc(5).
 func readStat(pid string) (s stat, err error) {
-	raw, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
+	raw, err := os.ReadFile(filepath.Join("/proc", pid, "stat")) //nolint:gosec // pid is a number
 	if err != nil {
 		return s, err
 	}

@@ -2,6 +2,7 @@ package pgtest_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,8 +61,8 @@ func TestDeadlockFails(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "deadlock") {
 		t.Fatalf("neither of two that wait for each other was ended: %v", err)
 	}
-	for i := len(w.cleanups) - 1; i >= 0; i-- {
-		w.cleanups[i]()
+	for _, f := range slices.Backward(w.cleanups) {
+		f()
 	}
 	if len(w.errors) != 1 || !strings.Contains(w.errors[0], "deadlocks") {
 		t.Errorf("the test failed with %q, want one failure for the deadlock", w.errors)
