@@ -300,6 +300,7 @@ func (s *story) remarks(ada, bo, chair *verb.Client) {
 	tell(s, bo, "The paper that it rests on", verb.Cite, verb.CiteRequest{Ref: "evidence:e-trisomy-21", PMID: "1671712", Claim: "a change in APP alone can cause the disease"})
 	refuse(s, bo, "A paper that is not here", string(artifact.CodeLinkTargetMissing), verb.Cite, verb.CiteRequest{Ref: "evidence:e-trisomy-21", PMID: "31452104"})
 	tell(s, bo, "A rank", verb.Signal, verb.SignalRequest{Ref: ref, Kind: "rank", Dimension: "evidence_strength", Value: "0.8", Reason: "two lines of evidence"})
+	tell(s, bo, "What was made of the signals so far", verb.Signals, verb.SignalsRequest{Ref: artifact.Ref{Type: "hypothesis", ID: "h-app-dose"}, Kinds: []string{"rank"}})
 	tell(s, ada, "The second voter's, and the aggregate after it", verb.Signal, verb.SignalRequest{Ref: ref, Kind: "rank", Dimension: "evidence_strength", Value: "0.6"})
 	refuse(s, ada, "A dimension that the type does not have, and a value out of range", string(artifact.CodeValidationFailed),
 		verb.Signal, verb.SignalRequest{Ref: ref, Kind: "rank", Dimension: "noveltyy", Value: "3"})

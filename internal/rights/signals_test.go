@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -175,13 +176,13 @@ func TestSignalProperty(t *testing.T) {
 	w := newDuels(t)
 	refs := []string{"hypothesis:h", "hypothesis:i", "hypothesis:j", "hypothesis:lab-a/h"}
 	dimensions := []string{"mechanistic_plausibility", "evidence_strength", "novelty", "feasibility", "therapeutic_potential"}
-	seed := rand.Uint64() //nolint:gosec // a test's choices
+	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := func(r *rand.Rand) verb.SignalRequest {
 		in := verb.SignalRequest{Ref: refs[r.IntN(len(refs))]}
 		switch r.IntN(5) {
 		case 0:
-			in.Kind, in.Value = "vote", json.Number(fmt.Sprint(r.IntN(3)-1))
+			in.Kind, in.Value = "vote", json.Number(strconv.Itoa(r.IntN(3)-1))
 		case 1:
 			in.Kind, in.Dimension, in.Value = "rank", dimensions[r.IntN(5)], json.Number(fmt.Sprintf("0.%02d", r.IntN(100)))
 		case 2:
@@ -202,7 +203,7 @@ func TestSignalProperty(t *testing.T) {
 		w.grant(t, "lab-a", agent, verb.Contributor)
 		c := w.client(t, atHub, agent, nil, verb.Viewer, verb.Contributor)
 		wg.Go(func() {
-			r := rand.New(rand.NewPCG(seed, uint64(n))) //nolint:gosec // a test's choices
+			r := rand.New(rand.NewPCG(seed, uint64(n)))
 			for range 25 {
 				if r.IntN(4) > 0 {
 					if _, err := verb.Signal.Call(t.Context(), c, random(r)); err != nil {
