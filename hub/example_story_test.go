@@ -274,14 +274,19 @@ func (s *story) updates(ada, bo, chair *verb.Client) {
 	refuse(s, chair, "A base that the artifact never had", artifact.ReasonUnknownBase, verb.Update, verb.UpdateRequest{Ref: ref, BaseContentHash: artifact.HashBytes(nil), State: "resolved"})
 }
 
+func refOf(t *testing.T, text string) artifact.Ref {
+	t.Helper()
+	ref, err := artifact.ParseRef(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ref
+}
+
 // hash returns the current content hash.
 func (s *story) hash(who *verb.Client, ref string) artifact.Hash {
 	s.t.Helper()
-	parsed, err := artifact.ParseRef(ref)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	got, err := verb.Get.Call(s.t.Context(), who, verb.GetRequest{Ref: parsed})
+	got, err := verb.Get.Call(s.t.Context(), who, verb.GetRequest{Ref: refOf(s.t, ref)})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -294,6 +299,7 @@ func (s *story) remarks(ada, bo, chair *verb.Client) {
 	linked := tell(s, bo, "Evidence for it", verb.Link, verb.LinkRequest{From: "evidence:e-trisomy-21", LinkSpec: verb.LinkSpec{
 		Predicate: "supports", To: ref, EvidenceRefs: []string{"paper:PMID:1671712"},
 	}})
+	tell(s, ada, "A link, by its ref", verb.Get, verb.GetRequest{Ref: refOf(s.t, linked.Ref)})
 	refuse(s, bo, "The target is not there", string(artifact.CodeLinkTargetMissing), verb.Link, verb.LinkRequest{
 		From: "evidence:e-trisomy-21", LinkSpec: verb.LinkSpec{Predicate: "supports", To: "hypothesis:h-app-doze"},
 	})

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"net/http"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -28,9 +29,13 @@ func TestReferences(t *testing.T) {
 			t.Errorf("%s has no example: tell of it in example_story_test.go", v.Name)
 		}
 	}
+	reference := registry.Reference(examples)
+	for _, row := range regexp.MustCompile("(?m)^\\| `.*\\|  \\|$").FindAllString(string(reference), -1) {
+		t.Errorf("a field without a meaning: give it a jsonschema tag, or a place in answerFields: %s", row)
+	}
 	for file, want := range map[string][]byte{
 		"../verb/examples.json":  indented(t, examples),
-		"../docs/VERBS.md":       registry.Reference(examples),
+		"../docs/VERBS.md":       reference,
 		"../docs/PERMISSIONS.md": registry.Permissions(artifact.ShippedSchemas()),
 		"../docs/openapi.json":   indented(t, registry.OpenAPI("1", examples)),
 	} {

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"slices"
+	"sync"
 )
 
 // An Example is a request that was run on a hub, and what came of it. What differs
@@ -19,16 +20,16 @@ type Example struct {
 //go:embed examples.json
 var examplesFile []byte
 
-var examples = func() (all []Example) {
+var examples = sync.OnceValue(func() (all []Example) {
 	if err := json.Unmarshal(examplesFile, &all); err != nil {
 		panic("verb: examples.json: " + err.Error())
 	}
 	return all
-}()
+})
 
 // Examples returns the examples that docs/VERBS.md and the OpenAPI document show, in
 // the order in which they were run. They are generated with those.
-func Examples() []Example { return slices.Clone(examples) }
+func Examples() []Example { return slices.Clone(examples()) }
 
 // ExamplesOf returns those of one verb.
 func ExamplesOf(all []Example, name string) (some []Example) {
