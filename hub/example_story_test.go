@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -110,6 +111,7 @@ var (
 	anyUUID  = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 	anyTime  = regexp.MustCompile(`20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 	anyPlace = regexp.MustCompile(`"(seq|as_of)":(\d+)|"consistency_token":"(\d+):(\d+)"`)
+	aMean    = regexp.MustCompile(`"decayed_mean":([-+.0-9eE]+)`)
 	aCode    = regexp.MustCompile(`scidex-join-[A-Za-z0-9_-]+`)
 	aCursor  = regexp.MustCompile(`"(next_)?cursor":"[^"]+"`)
 )
@@ -158,6 +160,13 @@ func (s *story) same(body []byte) json.RawMessage {
 			return fmt.Sprintf(`"%s":%d`, m[1], place(m[2]))
 		}
 		return fmt.Sprintf(`"consistency_token":"%s:%d"`, m[3], place(m[4]))
+	})
+	text = aMean.ReplaceAllStringFunc(text, func(found string) string { // its last digits are of the moment
+		mean, err := strconv.ParseFloat(aMean.FindStringSubmatch(found)[1], 64)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		return `"decayed_mean":` + strconv.FormatFloat(math.Round(mean*1e6)/1e6, 'f', -1, 64)
 	})
 	text = aCode.ReplaceAllString(text, "scidex-join-3kq7pzx5w2m4tdv6")
 	text = aCursor.ReplaceAllString(text, `"${1}cursor":"eyJ2IjoxLCJuIjoiY3VyaWUifQ"`)
