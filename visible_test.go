@@ -42,6 +42,7 @@ var stores = []store{
 			"headQueryOf":         "of the ends of a link that unlinkOp has found visible",
 			"wholeSignalsQuery":   "of an artifact that moveOp has found visible",
 			"logQuery":            "the pump reads all; feedReader.page sends what a follower may see",
+			"journalQuery":        "the operator's, on the database",
 			"membershipsQuery":    "it fills the directory that decides",
 			"load":                "an admin's, who is asked for that",
 			"seenQuery":           "whether the feed has told of the writer",

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/scidex-ai/substrate/hub"
+)
+
+func newHubJournalCmd() *cobra.Command {
+	var f hub.JournalFilter
+	var since time.Duration
+	cmd := &cobra.Command{
+		Use:   "journal",
+		Short: "Tell who changed what, and on whose behalf",
+		Long: `Prints the commits of the last day, or since longer, the latest first: when, by which
+verb, who, for whom, in which session and task, and what changed. The chain reads
+from who began it to who wrote. What changed is told as long as the log keeps it; of
+an artifact's versions the journal is found after that too.`,
+		Example: `  scidex hub journal --ref hypothesis:h-1 --since 0 --managed
+  scidex hub journal --actor orcid:0000-0002-1825-0097 --json --database-url "$DATABASE_URL"`,
+	}
+	cmd.Flags().StringVar(&f.Ref, "ref", "", "type:id of what changed")
+	cmd.Flags().StringVar(&f.Actor, "actor", "", "who wrote, or on whose behalf")
+	cmd.Flags().DurationVar(&since, "since", 24*time.Hour, "how far back; 0 is from the start")
+	cmd.Flags().IntVar(&f.Limit, "limit", 100, "how many commits at most")
+	cmd = newDatabaseCmd(cmd, func(ctx context.Context, db *database, _ []string, asJSON bool) error {
+		if since > 0 {
+			f.Since = time.Now().Add(-since)
+		}
+		entries, err := hub.Journal(ctx, db.Pool, f)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return writeJSON(cmd.OutOrStdout(), map[string]any{"commits": append([]hub.JournalEntry{}, entries...)})
+		}
+		t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 4, 2, ' ', 0)
+		fmt.Fprintln(t, "TIME\tVERB\tCHAIN\tKIND\tSESSION\tTASK\tREQUEST\tCHANGED")
+		for i := range entries {
+			e := &entries[i]
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", utc(e.At), e.Verb, chainOf(e), e.ActorKind, e.SessionID, e.TaskID, e.RequestID, strings.Join(e.Refs, " "))
+		}
+		return t.Flush()
+	})
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if since < 0 || f.Limit < 1 {
+			return &exitError{2, errors.New("--since is not negative, and --limit is at least 1")}
+		}
+		return nil
+	}
+	return cmd
+}
+
+// chainOf tells who began it, who handed it on and who wrote.
+func chainOf(e *hub.JournalEntry) string {
+	var who []string
+	for _, step := range e.Delegation {
+		who = append(who, step.ActorID)
+	}
+	return strings.Join(append(who, e.ActorID), " → ")
+}
