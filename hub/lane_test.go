@@ -209,7 +209,7 @@ func TestGroupThatFails(t *testing.T) {
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	if _, err := tx.Exec(t.Context(), `
-		INSERT INTO paper_key (kind, key, scope, id) VALUES ('pmid', '77', 'commons', 'PMID:77')`); err != nil {
+		INSERT INTO paper_key (kind, key, scope, id) VALUES ('pmid', '77', 'commons', 'another')`); err != nil {
 		t.Fatal(err)
 	}
 	g := new(errgroup.Group)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -247,15 +248,22 @@ func (l *loaded) queueHeads(b *pgx.Batch, n *needs, wait bool) {
 	if !wait {
 		skip = " SKIP LOCKED"
 	}
+	// Who waits takes locks in ref order, as every write does. Where some are to
+	// change and some to stay, all are kept from going away first.
+	stay := n.share
+	if wait && len(n.write) > 0 && len(n.share) > 0 {
+		stay = maps.Clone(n.share)
+		maps.Copy(stay, n.write)
+	}
+	if types, ids := splitRefs(stay, all); len(ids) > 0 {
+		b.Queue(lockShareQuery+skip, types, ids).Query(l.scanHeads)
+	}
 	switch types, ids := splitRefs(n.write, all); len(ids) {
 	case 0:
 	case 1:
 		b.Queue(lockOneQuery+skip, types[0], ids[0]).Query(l.scanHeads)
 	default:
 		b.Queue(lockWriteQuery+skip, types, ids).Query(l.scanHeads)
-	}
-	if types, ids := splitRefs(n.share, all); len(ids) > 0 {
-		b.Queue(lockShareQuery+skip, types, ids).Query(l.scanHeads)
 	}
 	if !wait && len(n.write)+len(n.share) > 0 {
 		types, ids := splitRefs(n.write, all)

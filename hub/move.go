@@ -2,8 +2,11 @@ package hub
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/replicate"
@@ -69,13 +72,12 @@ func (o *moveOp) load(ctx context.Context, db querier, s *state) (err error) {
 	if _, err := db.Exec(ctx, turnQuery); err != nil {
 		return err
 	}
-	if err := o.whole.lock(ctx, db, []artifact.Ref{o.ref}); err != nil {
+	root, err := scanHead(db.QueryRow(ctx, headQueryOf, o.ref.Type, o.ref.ID))
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	} else if err != nil {
 		return err
 	}
-	if len(o.whole.heads) == 0 {
-		return nil
-	}
-	root := o.whole.heads[0]
 	s.heads[o.ref] = root
 	if err := s.dropUnaddressed(ctx, db); err != nil {
 		return err
@@ -83,19 +85,16 @@ func (o *moveOp) load(ctx context.Context, db querier, s *state) (err error) {
 	if err := o.check(s); err != nil || o.same {
 		return nil //nolint:nilerr // decide tells it
 	}
-	for {
-		// A comment may come, or go, until its head is locked.
-		refs, err := thread(ctx, db, o.ref, root.Scope)
-		if err != nil {
-			return err
+	if err := o.whole.lockThread(ctx, db, o.ref, root.Scope); err != nil {
+		return err
+	}
+	for _, h := range o.whole.heads {
+		if h.ref().Current() == o.ref {
+			s.heads[o.ref] = h // as it is now that nobody changes it; decide checks it again
 		}
-		if o.whole.holds(refs) {
-			break
-		}
-		o.whole.heads = nil
-		if err := o.whole.lock(ctx, db, refs); err != nil {
-			return err
-		}
+	}
+	if s.heads[o.ref].Scope != root.Scope {
+		return errors.New("an artifact moved while its move had the turn")
 	}
 	if err := o.whole.readRevisions(ctx, db); err != nil {
 		return err

@@ -150,6 +150,29 @@ func (w *whole) lock(ctx context.Context, db querier, refs []artifact.Ref) error
 	return rows.Err()
 }
 
+// lockThread locks an artifact and the comments under it in its scope, all at once:
+// locks are taken in ref order, by every write. A comment may come, or go, until
+// its head is locked; then they are let go and locked anew.
+func (w *whole) lockThread(ctx context.Context, db querier, root artifact.Ref, scope string) error {
+	refs, err := thread(ctx, db, root, scope)
+	for err == nil {
+		if _, err = db.Exec(ctx, "SAVEPOINT thread"); err != nil {
+			break
+		}
+		w.heads = nil
+		if err = w.lock(ctx, db, refs); err != nil {
+			break
+		}
+		if refs, err = thread(ctx, db, root, scope); err == nil {
+			if w.holds(refs) {
+				break
+			}
+			_, err = db.Exec(ctx, "ROLLBACK TO SAVEPOINT thread")
+		}
+	}
+	return err
+}
+
 func columnsOf(refs []artifact.Ref) (types, ids []string) {
 	for _, r := range refs {
 		types, ids = append(types, r.Type), append(ids, r.ID)
