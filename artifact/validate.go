@@ -228,3 +228,7 @@ func Nearest(got string, known []string) string {
 	}
 	return best
 }
+
+// Suggest returns the word of some known ones that is nearest to what was given, as
+// a problem's suggestion; nil when none is near.
+func Suggest(got string, known []string) json.RawMessage { return suggest(got, known) }

@@ -5,14 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/verb"
 )
 
-// batch answers the verb of that name. Items that fail before the transaction
-// are left out of a batch that is not atomic, like those that fail in it.
+// batch answers the verb of that name. Items that fail before the transaction are
+// treated like those that fail in it.
 func (h *Hub) batch(ctx context.Context, in verb.BatchRequest) (out verb.BatchResult, err error) {
 	c, err := verb.CallerFrom(ctx)
 	if err != nil {
@@ -26,57 +25,35 @@ func (h *Hub) batch(ctx context.Context, in verb.BatchRequest) (out verb.BatchRe
 			Path: "/items", Constraint: "items", Message: fmt.Sprintf("a batch has 1 to %d items, not %d", verb.MaxBatchItems, n),
 		})
 	}
-	var errs []error // by item, of those refused before the transaction
-	var place []int  // op → item
-	prepare := func() (ops []op, err error) {
-		errs, place = make([]error, len(in.Items)), nil
-		seen := make(map[string]bool)
-		for i := range in.Items {
-			o, err := h.itemOp(c, &in.Items[i], in.Import)
-			if alias := in.Items[i].RefAlias; err == nil && alias != "" {
-				if seen[alias] || !validAlias.MatchString(alias) {
-					err = artifact.Invalid(artifact.Problem{
-						Path: "/ref_alias", Constraint: "ref_alias", Value: artifact.Received(alias),
-						Message: "an alias is 1 to 64 letters, digits, - and _, and stands once in a batch",
-					})
-				}
-				seen[alias] = true
-			}
-			if err != nil {
-				if errs[i] = err; in.Atomic {
-					place = append(place, i)
-					return nil, &opError{len(ops), err}
-				}
-				continue
-			}
-			ops, place = append(ops, o), append(place, i)
-		}
-		return ops, nil
-	}
 	w := &writeRequest{
-		verb: "batch", request: in, prepare: prepare, partial: !in.Atomic, imported: in.Import,
+		verb: verb.Batch.Name, request: in, partial: !in.Atomic, keeps: true, imported: in.Import,
 		options: verb.WriteOptions{IdempotencyKey: in.IdempotencyKey, DryRun: in.DryRun},
+	}
+	w.prepare = func() ([]op, error) {
+		b := newItems(ctx, h, c, &in)
+		w.names = b.names
+		return b.ops, nil
 	}
 	build := func(done *written, seq artifact.Seq) *verb.BatchResult {
 		r := &verb.BatchResult{
 			Atomic: in.Atomic, Committed: !in.DryRun, Items: make([]verb.BatchItemResult, len(in.Items)),
 			RequestID: c.RequestID, Idempotency: verb.IdempotencyNone, Seq: seq, ConsistencyToken: h.token(seq),
 		}
-		for i, err := range errs {
-			if err != nil {
-				r.Items[i].Error = stamped(err, c)
+		if done.failed != nil {
+			r.Committed = false
+			for i := range r.Items {
+				r.Items[i].Skipped = i != done.failed.index
 			}
+			r.Items[done.failed.index].Error = stamped(done.failed.err, c)
+			return r
 		}
-		for j, o := range w.ops {
-			r.Items[place[j]] = itemResult(c, o, done.errs[j], seq, r.ConsistencyToken)
+		for i, o := range w.ops {
+			r.Items[i] = itemResult(c, o, done.errs[i], seq, r.ConsistencyToken)
 		}
 		return r
 	}
 	done, err := h.write(ctx, c, w, func(done *written) any { return build(done, 0) })
-	var failed *opError
-	if errors.As(err, &failed) && artifact.AsError(failed.err).Code != artifact.CodeInternal {
-		return abortedBatch(c, &in, place[failed.index], failed.err), nil
-	} else if err != nil {
+	if err != nil {
 		return out, err
 	}
 	if done.replayed != nil {
@@ -87,61 +64,22 @@ func (h *Hub) batch(ctx context.Context, in verb.BatchRequest) (out verb.BatchRe
 		return out, nil
 	}
 	r := build(done, done.seq)
-	if in.IdempotencyKey != "" {
+	if in.IdempotencyKey != "" && !in.DryRun {
 		r.Idempotency = verb.IdempotencyFresh
 	}
 	return *r, nil
 }
 
-var validAlias = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
-
-// mayBatch refuses callers who may not write what a batch writes.
+// mayBatch refuses callers who may not write what a batch writes. What each item
+// takes, its op asks.
 func mayBatch(c *verb.Caller, in *verb.BatchRequest) error {
 	if in.Import {
 		return c.Need(artifact.Commons, "importing", verb.Admin)
 	}
-	err := c.NeedSomewhere("writing", verb.Contributor)
-	if err != nil && c.Has(verb.Admin, artifact.Commons) {
+	if c.Has(verb.Admin, artifact.Commons) && c.NeedSomewhere("writing", verb.Contributor) != nil && c.NeedSomewhere("writing", verb.Reviewer) != nil {
 		e := artifact.Denied("an admin does not write content: use a contributor's token, or import")
 		e.Details = map[string]any{"needs": verb.Contributor}
 		return e
-	}
-	return err
-}
-
-func (h *Hub) itemOp(c *verb.Caller, item *verb.BatchItem, imported bool) (op, error) {
-	switch {
-	case item.Create != nil:
-		if err := noItemOptions(item.Create.WriteOptions); err != nil {
-			return nil, err
-		}
-		return h.newCreate(c, item.Create, item.RefAlias, "batch", imported)
-	case item.Link != nil:
-		if err := noItemOptions(item.Link.WriteOptions); err != nil {
-			return nil, err
-		}
-		o, problems := h.newLink(item.Link, "")
-		if problems != nil {
-			return nil, artifact.Invalid(problems...)
-		}
-		o.alias, o.requestID = item.RefAlias, c.RequestID
-		return o, nil
-	case item.Signal != nil:
-		if err := noItemOptions(item.Signal.WriteOptions); err != nil {
-			return nil, err
-		}
-		return newSignal(c, item.Signal, imported)
-	}
-	return nil, artifact.Invalid(artifact.Problem{Constraint: "required", Path: "/op", Message: "an item has an op"})
-}
-
-// noItemOptions refuses options that only a whole batch has.
-func noItemOptions(o verb.WriteOptions) error {
-	switch {
-	case o.IdempotencyKey != "":
-		return artifact.Invalid(artifact.Problem{Path: "/idempotency_key", Constraint: "batch_option", Message: "the key belongs to the batch"})
-	case o.DryRun:
-		return artifact.Invalid(artifact.Problem{Path: "/dry_run", Constraint: "batch_option", Message: "dry_run belongs to the batch"})
 	}
 	return nil
 }
@@ -166,17 +104,6 @@ func itemResult(c *verb.Caller, o op, err error, seq artifact.Seq, token string)
 	case *verb.SignalResult:
 		r.Signal = a
 	}
-	return r
-}
-
-// abortedBatch is the answer of an atomic batch whose item failed: nothing was
-// written, and the answer is not kept for its key.
-func abortedBatch(c *verb.Caller, in *verb.BatchRequest, failed int, err error) verb.BatchResult {
-	r := verb.BatchResult{Atomic: true, Items: make([]verb.BatchItemResult, len(in.Items)), RequestID: c.RequestID, Idempotency: verb.IdempotencyNone}
-	for i := range r.Items {
-		r.Items[i].Skipped = i != failed
-	}
-	r.Items[failed].Error = stamped(err, c)
 	return r
 }
 

@@ -141,6 +141,10 @@ type commit struct {
 	answer *replayable // nil without an idempotency key
 }
 
+// insertAnswerQuery keeps the answer of a request that changed nothing.
+const insertAnswerQuery = `
+	INSERT INTO idempotency (actor, key, request_hash, response, seq, created_at) VALUES ($1, $2, $3, $4, 0, $5)`
+
 // appendQuery is the last statement before COMMIT. It returns the seq before the
 // first row.
 const appendQuery = `

@@ -77,44 +77,44 @@ func (o *citeOp) mayShare() bool { return false }
 
 func (o *citeOp) needs(n *needs) {
 	n.cited[o.paper] = true
-	n.share[o.from.Current()] = true
-	n.types[o.from.Type] = true
+	if o.from.ID != "" {
+		n.share[o.from.Current()] = true
+		n.types[o.from.Type] = true
+	}
 }
 
-var _ loader = (*citeOp)(nil)
+var _ reader = (*citeOp)(nil)
 
-// load implements loader: it locks the paper and looks for the link.
-func (o *citeOp) load(ctx context.Context, db querier, s *state) error {
-	from, ok := s.heads[o.from.Current()]
-	if !ok {
-		return nil
+// reads implements reader: it locks the papers that may be meant and looks for the
+// link.
+func (o *citeOp) reads(s *state, round int, r *reads) {
+	if round > 0 {
+		return
 	}
-	id := s.papers[o.paper][from.Scope]
-	if id == "" {
-		id = s.papers[o.paper][artifact.Commons]
+	for _, scope := range s.scopes {
+		id := s.papers[paperIn{o.paper, scope}]
+		if id == "" {
+			continue
+		}
+		to := artifact.Ref{Type: paperType, ID: id}
+		r.share[to] = true
+		if o.from.ID != "" {
+			r.links[triple{o.from.Current(), o.predicate, to}] = true
+		}
 	}
-	if id == "" {
-		return nil
+}
+
+func (o *citeOp) decide(s *state) (err error) {
+	if o.from, err = s.resolve(o.fromText); err != nil {
+		return at(err, "/ref")
 	}
-	o.to = artifact.Ref{Type: paperType, ID: id}
-	o.toText = o.to.String()
-	rows, err := db.Query(ctx, lockShareQuery, []string{o.to.Type}, []string{o.to.ID})
+	from, err := s.visible(o.from)
 	if err != nil {
 		return err
 	}
-	defer rows.Close()
-	if err := s.scanHeads(rows); err != nil {
-		return err
-	}
-	key := triple{o.from.Current(), o.predicate, o.to}
-	return s.readLinks(ctx, db, []triple{key})
-}
-
-func (o *citeOp) decide(s *state) error {
-	if _, err := s.visible(o.from); err != nil {
-		return err
-	}
-	if s.heads[o.to.Current()] == nil {
+	o.to = artifact.Ref{Type: paperType, ID: s.papers.in(from.Scope, o.paper)}
+	o.toText = o.to.String()
+	if s.heads[o.to] == nil {
 		return &artifact.Error{
 			Code: artifact.CodeLinkTargetMissing, Message: "there is no paper with this PubMed id here: create it first",
 			Details:  map[string]any{"refs": []string{"paper:PMID:" + o.paper.ID}},

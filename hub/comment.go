@@ -41,28 +41,21 @@ type commentOp struct {
 	target artifact.Ref
 	parent artifact.Ref // the comment that it answers; zero for none
 	local  string       // id within the scope
-
-	apart bool // loaded: the parent is a comment on something else
 }
 
 func (h *Hub) newComment(c *verb.Caller, in *verb.CommentRequest) (*commentOp, error) {
 	var problems []artifact.Problem
-	target, err := artifact.ParseRef(in.Ref)
-	if err != nil {
-		problems = append(problems, artifact.AsError(at(err, "/ref")).Problems...)
-	}
+	target, faults := refOrAlias(in.Ref, "/ref")
+	problems = append(problems, faults...)
 	if n := utf8.RuneCountInString(in.Body); n < 1 || n > maxComment || strings.TrimSpace(in.Body) == "" {
 		problems = append(problems, artifact.Problem{Path: "/body", Constraint: "length", Message: "a comment is 1 to 65,536 characters"})
 	}
 	links := []verb.LinkSpec{{Predicate: commentsOn, To: in.Ref}}
 	var parent artifact.Ref
 	if in.ThreadParent != "" {
-		parent, err = artifact.ParseRef(in.ThreadParent)
-		switch {
-		case err != nil:
-			problems = append(problems, artifact.AsError(at(err, "/thread_parent")).Problems...)
-		case parent.Type != commentType:
-			problems = append(problems, artifact.Problem{Path: "/thread_parent", Constraint: "to_types", Message: "a comment answers a comment", Value: artifact.Received(in.ThreadParent)})
+		parent, faults = refOrAlias(in.ThreadParent, "/thread_parent")
+		if problems = append(problems, faults...); parent.Type != "" && parent.Type != commentType {
+			problems = append(problems, notAComment(in.ThreadParent))
 		}
 		links = append(links, verb.LinkSpec{Predicate: repliesTo, To: in.ThreadParent})
 	}
@@ -77,11 +70,15 @@ func (h *Hub) newComment(c *verb.Caller, in *verb.CommentRequest) (*commentOp, e
 	if err != nil {
 		return nil, err
 	}
-	made, err := h.newCreate(c, &verb.CreateRequest{Type: commentType, Title: headline(in.Body), Content: raw, Links: links}, "", verb.Comment.Name, false)
+	made, err := h.newCreate(c, &verb.CreateRequest{Type: commentType, Title: headline(in.Body), Content: raw, Links: links}, verb.Comment.Name, false)
 	if err != nil {
 		return nil, err
 	}
 	return &commentOp{createOp: made, in: in, target: target.Current(), parent: parent.Current(), local: made.ref.ID}, nil
+}
+
+func notAComment(ref string) artifact.Problem {
+	return artifact.Problem{Path: "/thread_parent", Constraint: "to_types", Message: "a comment answers a comment", Value: artifact.Received(ref)}
 }
 
 // headline returns the first line of a text as a title.
@@ -95,7 +92,9 @@ func headline(text string) string {
 
 func (o *commentOp) needs(n *needs) {
 	o.createOp.needs(n)
-	n.share[o.target] = true
+	if o.target.ID != "" {
+		n.share[o.target] = true
+	}
 	if o.in.Scope != "" {
 		n.scopes[o.in.Scope] = true
 	}
@@ -104,32 +103,58 @@ func (o *commentOp) needs(n *needs) {
 // mayShare implements sharer: what is answered is looked up, and may just be made.
 func (o *commentOp) mayShare() bool { return o.parent.Type == "" && o.createOp.mayShare() }
 
-var _ loader = (*commentOp)(nil)
+// A commentOn is a comment, and what it is on.
+type commentOn struct{ comment, on artifact.Ref }
 
-const threadOfQuery = `
-	SELECT EXISTS (SELECT FROM link l
-		WHERE l.scope = ANY ($1) AND l.from_type = 'comment' AND l.from_id = $2 AND l.predicate = 'comments_on' AND l.to_type = $3 AND l.to_id = $4)`
+var _ reader = (*commentOp)(nil)
 
-// load implements loader: it reads whether the comment that this one answers is on
-// the same artifact.
-func (o *commentOp) load(ctx context.Context, db querier, s *state) error {
-	o.apart = false
-	if err := o.createOp.load(ctx, db, s); err != nil || o.parent.Type == "" || s.heads[o.parent] == nil {
-		return err
+// reads implements reader: whether the comment that this one answers is on the same
+// artifact.
+func (o *commentOp) reads(s *state, round int, r *reads) {
+	if round == 0 && s.heads[o.parent] != nil {
+		r.threads[commentOn{o.parent, o.target}] = true
 	}
-	var same bool
-	err := db.QueryRow(ctx, threadOfQuery, s.scopes, o.parent.ID, o.target.Type, o.target.ID).Scan(&same)
-	o.apart = !same
-	return err
+}
+
+// resolve finds what aliases name. They are of earlier items: a comment does not
+// wait for what it is on.
+func (o *commentOp) resolve(s *state) error {
+	target, err := s.resolve(o.in.Ref)
+	if err != nil {
+		return at(err, "/ref")
+	}
+	if o.target = target.Current(); o.in.ThreadParent == "" {
+		return nil
+	}
+	parent, err := s.resolve(o.in.ThreadParent)
+	if err != nil {
+		return at(err, "/thread_parent")
+	}
+	if o.parent = parent.Current(); parent.Type != commentType {
+		return artifact.Invalid(notAComment(o.in.ThreadParent))
+	}
+	return nil
+}
+
+// apart reports whether the comment that this one answers is there, and on
+// something else.
+func (o *commentOp) apart(s *state) bool {
+	if o.parent.Type == "" || s.heads[o.parent] == nil || s.threads[commentOn{o.parent, o.target}] {
+		return false
+	}
+	_, made := s.links[triple{o.parent, commentsOn, o.target}] // by an item before
+	return !made
 }
 
 func (o *commentOp) decide(s *state) error {
+	if err := o.resolve(s); err != nil {
+		return err
+	}
 	target, err := s.visible(o.target)
 	if err != nil {
 		return err
 	}
-	madeWith := func(l *linkRow) bool { return l.key == triple{o.parent, commentsOn, o.target} }
-	if o.apart && !slices.ContainsFunc(s.newLinks, madeWith) {
+	if o.apart(s) {
 		return artifact.Invalid(artifact.Problem{
 			Path: "/thread_parent", Constraint: "thread", Message: "a comment answers a comment on the same artifact", Value: artifact.Received(o.in.ThreadParent),
 		})

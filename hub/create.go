@@ -23,7 +23,7 @@ func (h *Hub) create(ctx context.Context, in verb.CreateRequest) (out verb.Write
 	return single[verb.WriteResult](ctx, h, c, &writeRequest{
 		verb: "create", request: in, options: in.WriteOptions,
 		prepare: func() ([]op, error) {
-			o, err := h.newCreate(c, &in, "", "create", false)
+			o, err := h.newCreate(c, &in, "create", false)
 			return []op{o}, err
 		},
 	})
@@ -32,7 +32,6 @@ func (h *Hub) create(ctx context.Context, in verb.CreateRequest) (out verb.Write
 // A createOp makes one artifact.
 type createOp struct {
 	schema     *artifact.Schema
-	alias      string
 	ref        artifact.Ref // pinned
 	spare      string       // id instead of one by which a paper is cited, should an earlier paper have that
 	scope      string
@@ -52,7 +51,7 @@ type createOp struct {
 }
 
 // newCreate checks all of a request that can be checked without the database.
-func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, alias, verbName string, imported bool) (*createOp, error) {
+func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, verbName string, imported bool) (*createOp, error) {
 	schema := h.schemas.get(in.Type)
 	if schema == nil {
 		return nil, artifact.Invalid(artifact.UnknownType(in.Type, h.schemas.types(), "/type"))
@@ -97,7 +96,7 @@ func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, alias, verbName 
 		problems = append(problems, schema.Validate(content, "/content")...)
 	}
 	o := &createOp{
-		schema: schema, alias: alias, scope: scope, signatures: signatures, title: in.Title, state: state, content: content,
+		schema: schema, scope: scope, signatures: signatures, title: in.Title, state: state, content: content,
 		provenance: provenance(c, verbName, imported), requestID: c.RequestID,
 		ref: artifact.Ref{Type: in.Type, ID: id}, spare: spare, fresh: in.ID == "" && spare == "",
 	}
@@ -336,15 +335,8 @@ func (o *createOp) decide(s *state) error {
 	if o.addressees != nil {
 		h.audience = participants
 	}
-	s.heads[o.ref.Current()] = h
-	for i, l := range o.links {
-		if err := l.check(s); err != nil {
-			delete(s.heads, o.ref.Current())
-			return at(err, "/links/"+strconv.Itoa(i))
-		}
-	}
+	set(s, s.heads, o.ref.Current(), h)
 	if err := s.claimPaper(o.ref, o.scope, o.papers); err != nil {
-		delete(s.heads, o.ref.Current())
 		return err
 	}
 	if err := s.addRevision(h, o.content, o.provenance, "", o.signatures); err != nil {
@@ -357,16 +349,15 @@ func (o *createOp) decide(s *state) error {
 	if err != nil {
 		return err
 	}
-	for _, l := range o.links {
-		if err := l.decide(s); err != nil {
+	for i, l := range o.links {
+		if err := l.decideAt(s, "/links/"+strconv.Itoa(i)); err != nil {
 			return err
 		}
 	}
-	if o.alias != "" {
-		s.aliases[o.alias] = o.ref.Current()
-	}
 	return nil
 }
+
+func (o *createOp) made() artifact.Ref { return o.ref.Current() }
 
 func (o *createOp) answer(seq artifact.Seq, token string) any {
 	links := make([]string, len(o.links))

@@ -1,9 +1,12 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/replicate"
@@ -34,7 +37,6 @@ func (h *Hub) link(ctx context.Context, in verb.LinkRequest) (out verb.LinkResul
 
 // A linkOp makes one link. The same triple by the same agent is one link.
 type linkOp struct {
-	alias     string
 	fromText  string
 	toText    string
 	from, to  artifact.Ref // to may be pinned; both are zero while they are aliases
@@ -43,6 +45,7 @@ type linkOp struct {
 	refs      []string // as stored
 	evidence  json.RawMessage
 	single    bool // the predicate is of cardinality one
+	toCreate  bool // what it leads to may be made by a later item of the batch
 	requestID string
 
 	id     string // decided
@@ -51,14 +54,12 @@ type linkOp struct {
 
 // newLink checks all of a request that can be checked without the database.
 func (h *Hub) newLink(in *verb.LinkRequest, at string) (*linkOp, []artifact.Problem) {
-	o := &linkOp{fromText: in.From, toText: in.To, predicate: in.Predicate, refTexts: in.EvidenceRefs, evidence: json.RawMessage("null")}
+	o := &linkOp{fromText: in.From, toText: in.To, predicate: in.Predicate, refTexts: in.EvidenceRefs, evidence: json.RawMessage("null"), toCreate: in.ToCreateInBatch}
 	var problems []artifact.Problem
 	var p []artifact.Problem
 	o.from, p = refOrAlias(in.From, at+"/from")
 	problems = append(problems, p...)
-	if schema := h.schemas.get(o.from.Type); schema != nil {
-		o.single = schema.Links[in.Predicate].Cardinality == cardinalityOne
-	}
+	o.single = h.isSingle(o.from.Type, in.Predicate)
 	o.to, p = refOrAlias(in.To, at+"/to")
 	problems = append(problems, p...)
 	if len(in.EvidenceRefs) > maxEvidenceRefs {
@@ -75,6 +76,12 @@ func (h *Hub) newLink(in *verb.LinkRequest, at string) (*linkOp, []artifact.Prob
 		o.evidence = canonical
 	}
 	return o, problems
+}
+
+// isSingle reports whether a predicate of a type is of cardinality one.
+func (h *Hub) isSingle(typ, predicate string) bool {
+	schema := h.schemas.get(typ)
+	return schema != nil && schema.Links[predicate].Cardinality == cardinalityOne
 }
 
 // refOrAlias parses a ref; an alias of a batch is left for later.
@@ -123,19 +130,14 @@ func (o *linkOp) needs(n *needs) {
 	}
 }
 
-// check finds what keeps the link from being made. It changes nothing but the
-// op's own refs.
-func (o *linkOp) check(s *state) error {
-	_, _, err := o.ends(s)
-	return err
-}
-
+// ends checks the link and returns what it joins. It changes nothing but the op's
+// own refs.
 func (o *linkOp) ends(s *state) (from, to *head, err error) {
 	if o.from, err = s.resolve(o.fromText); err != nil {
 		return nil, nil, at(err, "/from")
 	}
 	if o.to, err = s.resolve(o.toText); err != nil {
-		return nil, nil, at(err, "/to")
+		return nil, nil, cmp.Or(o.checkTargets(s), at(err, "/to"))
 	}
 	if from, err = s.visible(o.from); err != nil {
 		return nil, nil, err
@@ -192,25 +194,39 @@ func (o *linkOp) checkTargets(s *state) error {
 	var missing []string
 	var problems []artifact.Problem
 	for i, text := range append([]string{o.toText}, o.refTexts...) {
-		path, guard, message := "/to", artifact.GuardTargets, "a link leads to what exists"
+		path := "/to"
 		if i > 0 {
-			path, guard, message = "/evidence_refs/"+strconv.Itoa(i-1), artifact.GuardEvidence, "evidence is what exists"
+			path = "/evidence_refs/" + strconv.Itoa(i-1)
 		}
 		ref, err := s.resolve(text)
-		if err != nil {
+		_, known := s.maker[text] // to an item that did not make it
+		if err != nil && !known {
 			return at(err, path)
 		}
-		if _, ok := s.heads[ref.Current()]; !ok || ref.IsPinned() && ref == o.to && !s.bases[ref] {
-			missing = append(missing, text)
-			problems = append(problems, artifact.Problem{Path: path, Constraint: guard, Message: message, Value: artifact.Received(text)})
+		if err != nil || !s.there(ref, ref == o.to) {
+			missing, problems = append(missing, text), append(problems, missingTarget(path, text))
 		}
 	}
 	if missing == nil {
 		return nil
 	}
+	return missingTargets(missing, problems)
+}
+
+// missingTarget is the problem of a ref of a link that names nothing that is there.
+func missingTarget(path, text string) artifact.Problem {
+	p := artifact.Problem{Path: path, Constraint: artifact.GuardTargets, Message: "a link leads to what exists", Value: artifact.Received(text)}
+	if strings.Contains(path, "/evidence_refs/") {
+		p.Constraint, p.Message = artifact.GuardEvidence, "evidence is what exists"
+	}
+	return p
+}
+
+// missingTargets is the error of a link to what is not there.
+func missingTargets(refs []string, problems []artifact.Problem) *artifact.Error {
 	return &artifact.Error{
 		Code: artifact.CodeLinkTargetMissing, Message: "a link leads to what exists",
-		Details: map[string]any{"refs": missing}, Problems: problems,
+		Details: map[string]any{"refs": refs}, Problems: problems,
 	}
 }
 
@@ -249,7 +265,51 @@ func (o *linkOp) checkEvidence(s *state, scope string) error {
 	return nil
 }
 
-func (o *linkOp) decide(s *state) error {
+func (o *linkOp) decide(s *state) error { return o.decideAt(s, "") }
+
+// decideAt decides a link whose members stand at a path of the request. One to
+// what a later item of the batch makes waits until all items are decided.
+func (o *linkOp) decideAt(s *state, path string) error {
+	if o.id = ""; !s.ending && o.waits(s) {
+		s.waiting = append(s.waiting, waitingLink{item: s.item, link: o, path: path})
+		return nil
+	}
+	if err := o.make(s); err != nil {
+		if path == "" {
+			return err
+		}
+		return at(err, path)
+	}
+	return nil
+}
+
+func (o *linkOp) made() artifact.Ref {
+	return artifact.Ref{Type: replicate.LinkType, ID: o.id}
+}
+
+// waits reports whether a later item is to make what the link leads to, or what
+// backs it.
+func (o *linkOp) waits(s *state) bool {
+	if o.waitsFor(s, o.toText) {
+		return true
+	}
+	return slices.ContainsFunc(o.refTexts, func(text string) bool { return o.waitsFor(s, text) })
+}
+
+func (o *linkOp) waitsFor(s *state, text string) bool {
+	if alias, ok := strings.CutPrefix(text, "@"); ok {
+		_, made := s.aliases[alias]
+		item, known := s.maker[text]
+		return known && !made && item > s.item
+	}
+	if !o.toCreate {
+		return false
+	}
+	ref, err := artifact.ParseRef(text)
+	return err == nil && !s.there(ref, text == o.toText)
+}
+
+func (o *linkOp) make(s *state) error {
 	o.exists = false
 	from, to, err := o.ends(s)
 	if err != nil {
@@ -275,10 +335,8 @@ func (o *linkOp) decide(s *state) error {
 	}
 	l.hash = hash
 	s.linked(key, o.id, scope, s.hub.schemas.get(o.from.Type).Links[o.predicate].Cardinality == cardinalityOne)
+	set(s, s.linkRows, o.id, l)
 	s.newLinks = append(s.newLinks, l)
-	if o.alias != "" {
-		s.aliases[o.alias] = artifact.Ref{Type: replicate.LinkType, ID: o.id}
-	}
 	s.rows.internal = from.audience == participants || to.audience == participants
 	detail := map[string]any{"from": l.From, "predicate": o.predicate, "to": l.To}
 	s.rows.putEncoded(scope, replicate.KindLink, o.ref(), 1, hash, artifact.Hash{}, raw)

@@ -336,12 +336,12 @@ func (s *state) scanHeads(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-// meet takes in a head. One that the caller may not see is as if absent.
+// meet takes in a head that was not met before. One that the caller may not see is as if absent.
 func (s *state) meet(ref artifact.Ref, h *head) {
-	if s.sees(h) {
-		s.heads[ref] = h
-	} else {
+	if !s.sees(h) {
 		s.taken[ref] = true
+	} else if s.heads[ref] == nil {
+		s.heads[ref] = h
 	}
 }
 
@@ -414,17 +414,18 @@ func (l *loaded) queueLinks(b *pgx.Batch, members []*member) {
 	}
 }
 
-// readLinks reads which of some links the caller has made already.
-func (s *state) readLinks(ctx context.Context, db querier, keys []triple) error {
-	own := make([]ownLink, len(keys))
-	for i, k := range keys {
-		own[i] = ownLink{k, s.caller.Actor.ID}
+// queueOwnLinks reads which of some links the caller has made already.
+func (s *state) queueOwnLinks(b *pgx.Batch, keys map[triple]bool) {
+	if len(keys) == 0 {
+		return
 	}
-	rows, err := db.Query(ctx, linksQuery, linkArgs(own)...)
-	if err != nil {
-		return err
+	var own []ownLink
+	for k := range keys {
+		own = append(own, ownLink{k, s.caller.Actor.ID})
 	}
-	return scanLinks(rows, func(k ownLink, id string) { s.links[k.triple] = id })
+	b.Queue(linksQuery, linkArgs(own)...).Query(func(rows pgx.Rows) error {
+		return scanLinks(rows, func(k ownLink, id string) { s.links[k.triple] = id })
+	})
 }
 
 func linkArgs(keys []ownLink) []any {

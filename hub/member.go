@@ -49,7 +49,7 @@ type sharer interface {
 }
 
 func (m *member) mayShare() bool {
-	if m.request.options.DryRun {
+	if m.request.options.DryRun || m.request.keeps {
 		return false
 	}
 	return !slices.ContainsFunc(m.request.ops, func(o op) bool {
@@ -110,27 +110,11 @@ func (m *member) decide(ctx context.Context, db querier, h *Hub, l *loaded) erro
 	if err := s.dropUnaddressed(ctx, db); err != nil {
 		return err
 	}
-	done := &written{errs: make([]error, len(m.request.ops))}
-	for i, o := range m.request.ops {
-		if l, ok := o.(loader); ok {
-			if err := l.load(ctx, db, s); err != nil {
-				if !m.request.partial || artifact.AsError(err).Code == artifact.CodeInternal {
-					return &opError{i, err}
-				}
-				done.errs[i] = err
-			}
-		}
-	}
-	for i, o := range m.request.ops {
-		if done.errs[i] != nil {
-			continue
-		}
-		if err := o.decide(s); err != nil {
-			if !m.request.partial || errors.Is(err, errNeedsContent) || errors.Is(err, errStaleSchemas) {
-				return &opError{i, err}
-			}
-			done.errs[i] = err
-		}
+	start := s.savepoint()
+	done, err := m.request.run(ctx, db, s)
+	if err != nil {
+		s.rollback(start) // others see what is one for all
+		return err
 	}
 	m.state, m.done = s, done
 	return nil
@@ -164,7 +148,12 @@ func (m *member) replay(stored *storedAnswer) error {
 
 // writes reports whether the member has something to write.
 func (m *member) writes() bool {
-	return m.state != nil && !m.request.options.DryRun && len(m.state.rows.kind) > 0
+	return m.state != nil && !m.request.options.DryRun && (len(m.state.rows.kind) > 0 || m.answersOnly())
+}
+
+// answersOnly reports whether the member writes nothing but its answer.
+func (m *member) answersOnly() bool {
+	return len(m.state.rows.kind) == 0 && m.key != nil && m.request.keeps
 }
 
 // replayable returns the answer that is kept for the member's key, nil without.

@@ -65,6 +65,12 @@ type moveOp struct {
 	same         bool
 }
 
+// headQueryOf reads one head as it is.
+const headQueryOf = `
+	SELECT` + headColumns + `
+	FROM artifact a
+	WHERE a.type = $1 AND a.id = $2`
+
 func (o *moveOp) needs(n *needs) { n.scopes[o.in.Scope] = true }
 
 func (o *moveOp) load(ctx context.Context, db querier, s *state) (err error) {

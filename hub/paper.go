@@ -1,7 +1,9 @@
 package hub
 
 import (
+	"cmp"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 
@@ -21,8 +23,10 @@ const (
 		SELECT p.kind, p.key, p.scope, p.id
 		FROM paper_key p JOIN unnest($2::text[], $3::text[]) AS k (kind, key) ON p.kind = k.kind AND p.key = k.key
 		WHERE p.scope = ANY ($1)`
-	insertPaperKeyQuery = `INSERT INTO paper_key (kind, key, scope, id) VALUES ($1, $2, $3, $4)`
-	deletePaperKeyQuery = `DELETE FROM paper_key WHERE id = $1`
+	insertPaperKeysQuery = `
+		INSERT INTO paper_key (kind, key, scope, id)
+		SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[])`
+	deletePaperKeysQuery = `DELETE FROM paper_key WHERE id = ANY ($1)`
 	// Where another has one of its keys a paper does not move: see sharedPapers.
 	movePaperKeyQuery = `
 		WITH moved AS (DELETE FROM paper_key WHERE id = $1 RETURNING kind, key, id)
@@ -71,11 +75,6 @@ func paperID(content []byte) string {
 // keyKind is the kind of a citation in the table.
 func keyKind(k artifact.CitationKind) string { return strings.ToLower(string(k)) }
 
-// queuePapers reads which papers are cited, in the scopes that the caller sees.
-func (s *state) queuePapers(b *pgx.Batch, cited map[citation]bool) {
-	s.papers.queue(b, s.scopes, cited)
-}
-
 // queue reads which papers are cited, in some scopes.
 func (p papers) queue(b *pgx.Batch, scopes []string, cited map[citation]bool) {
 	if len(cited) == 0 {
@@ -88,43 +87,44 @@ func (p papers) queue(b *pgx.Batch, scopes []string, cited map[citation]bool) {
 	b.Queue(papersQuery, scopes, kinds, keys).Query(func(rows pgx.Rows) error {
 		var kind, key, scope, id string
 		_, err := pgx.ForEachRow(rows, []any{&kind, &key, &scope, &id}, func() error {
-			for c := range cited {
-				if c.ID == key && keyKind(c.Kind) == kind {
-					p.set(c, scope, id)
-				}
-			}
+			p[paperIn{citation{Kind: artifact.CitationKind(kind), ID: key}, scope}] = id
 			return nil
 		})
 		return err
 	})
 }
 
-// papers tells which paper a citation means in a scope.
-type papers map[citation]map[string]string
+// A paperIn is what a paper is cited by in a scope.
+type paperIn struct {
+	citation
+	scope string
+}
 
-func (p papers) set(c citation, scope, id string) {
-	if p[c] == nil {
-		p[c] = make(map[string]string)
-	}
-	p[c][scope] = id
+// papers tells which paper a citation means in a scope.
+type papers map[paperIn]string
+
+// in returns the paper that a citation means to all who see a scope: one in it or
+// in commons; "" for none.
+func (p papers) in(scope string, c citation) string {
+	return cmp.Or(p[paperIn{c, scope}], p[paperIn{c, artifact.Commons}])
 }
 
 // known returns which citations resolve to a paper that all who see a scope may
-// know of: one in it or in commons.
+// know of.
 func (p papers) known(lookups []citation, scope string) map[citation]bool {
 	known := make(map[citation]bool, len(lookups))
 	for _, l := range lookups {
-		known[l] = p[l][scope] != "" || p[l][artifact.Commons] != ""
+		known[l] = p.in(scope, l) != ""
 	}
 	return known
 }
 
-// claimPaper notes what a new paper is cited by, or refuses one that is here
-// already.
+// claimPaper notes what a paper is cited by from now on, or refuses one that is
+// here already.
 func (s *state) claimPaper(ref artifact.Ref, scope string, keys []citation) error {
 	var problems []artifact.Problem
 	for _, k := range keys {
-		if id := s.papers[k][scope]; id != "" && id != ref.ID {
+		if id := s.papers[paperIn{k, scope}]; id != "" && id != ref.ID {
 			problems = append(problems, artifact.Problem{
 				Path: "/content/" + keyKind(k.Kind), Constraint: "unique", Value: artifact.Received(k.ID),
 				Message: "this paper is here already: " + paperType + ":" + id,
@@ -135,11 +135,40 @@ func (s *state) claimPaper(ref artifact.Ref, scope string, keys []citation) erro
 		return artifact.Invalid(problems...)
 	}
 	for _, k := range keys {
-		if s.papers[k][scope] == ref.ID {
-			continue
-		}
-		s.papers.set(k, scope, ref.ID)
-		s.also(insertPaperKeyQuery, keyKind(k.Kind), k.ID, scope, ref.ID)
+		set(s, s.papers, paperIn{k, scope}, ref.ID)
+		set(s, s.papersMade, paperIn{k, scope}, ref.ID)
 	}
 	return nil
+}
+
+// disclaimPaper notes that a paper is cited by nothing from now on.
+func (s *state) disclaimPaper(id string) {
+	set(s, s.papersGone, id, true)
+	for _, m := range []papers{s.papers, s.papersMade} {
+		for k, of := range m {
+			if of == id {
+				unset(s, m, k)
+			}
+		}
+	}
+}
+
+// queuePaperKeys queues what papers are cited by from now on: new rows in the
+// order of their keys, like those of [writes.queue].
+func (w *writes) queuePaperKeys(b *pgx.Batch) {
+	if len(w.papersGone) > 0 {
+		b.Queue(deletePaperKeysQuery, keysOf(w.papersGone))
+	}
+	if len(w.papersMade) == 0 {
+		return
+	}
+	made := slices.SortedFunc(maps.Keys(w.papersMade), func(x, y paperIn) int {
+		return cmp.Or(cmp.Compare(x.Kind, y.Kind), cmp.Compare(x.ID, y.ID), cmp.Compare(x.scope, y.scope))
+	})
+	var kinds, keys, scopes, ids []string
+	for _, k := range made {
+		kinds, keys = append(kinds, keyKind(k.Kind)), append(keys, k.ID)
+		scopes, ids = append(scopes, k.scope), append(ids, w.papersMade[k])
+	}
+	b.Queue(insertPaperKeysQuery, kinds, keys, scopes, ids)
 }

@@ -53,9 +53,7 @@ const (
 // queue queues the writes that the ops decided on: new rows in the order of
 // their keys, so that two writers that make the same ones do not deadlock.
 func (w *writes) queue(b *pgx.Batch) {
-	for _, m := range w.first {
-		b.Queue(m.sql, m.args...)
-	}
+	w.queueRetractions(b)
 	slices.SortFunc(w.written, func(x, y *head) int { return x.ref().Current().Compare(y.ref().Current()) })
 	var made, changed headColumnsOf
 	for _, h := range w.written {
@@ -76,6 +74,7 @@ func (w *writes) queue(b *pgx.Batch) {
 	w.queueRevisions(b)
 	w.queueNewLinks(b)
 	w.queueNewSignals(b)
+	w.queuePaperKeys(b)
 	for _, m := range w.more {
 		b.Queue(m.sql, m.args...)
 	}
@@ -143,10 +142,15 @@ func (w *writes) queueNewLinks(b *pgx.Batch) {
 		}
 		return x.key.to.Compare(y.key.to)
 	})
+	b.Queue(insertLinkQuery, columnsOfLinks(w.newLinks)...)
+}
+
+// columnsOfLinks returns links, column by column.
+func columnsOfLinks(links []*linkRow) []any {
 	var id, fromType, fromID, predicate, toType, toID, toRef, scope, refs, evidence, by []string
 	var rowHash [][]byte
 	var at []time.Time
-	for _, l := range w.newLinks {
+	for _, l := range links {
 		id, fromType, fromID = append(id, l.ID), append(fromType, l.key.from.Type), append(fromID, l.key.from.ID)
 		predicate, toType, toID = append(predicate, l.Predicate), append(toType, l.key.to.Type), append(toID, l.key.to.ID)
 		toRef, scope, by = append(toRef, l.To), append(scope, l.Scope), append(by, l.By)
@@ -157,7 +161,7 @@ func (w *writes) queueNewLinks(b *pgx.Batch) {
 		refs, evidence = append(refs, string(list)), append(evidence, string(l.Evidence))
 		at, rowHash = append(at, l.At), append(rowHash, l.hash[:])
 	}
-	b.Queue(insertLinkQuery, id, fromType, fromID, predicate, toType, toID, toRef, scope, refs, evidence, at, by, rowHash)
+	return []any{id, fromType, fromID, predicate, toType, toID, toRef, scope, refs, evidence, at, by, rowHash}
 }
 
 func (w *writes) queueNewSignals(b *pgx.Batch) {

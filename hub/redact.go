@@ -106,9 +106,9 @@ func (o *redactOp) decide(s *state) error {
 	o.whole.writeRevisions(s, true)
 	h.Title = redactedTitle
 	if h.Type == paperType && h.IsLatest { // its id alone still says what it is cited by
-		s.also(deletePaperKeyQuery, h.ID)
-		for _, k := range paperKeys(h.ID, nil) {
-			s.also(insertPaperKeyQuery, keyKind(k.Kind), k.ID, h.Scope, h.ID)
+		s.disclaimPaper(h.ID)
+		if err := s.claimPaper(o.ref, h.Scope, paperKeys(h.ID, nil)); err != nil {
+			return err
 		}
 	}
 	s.also(withholdQuery, replicate.KindArtifact, []string{o.ref.String()})

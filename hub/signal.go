@@ -142,6 +142,7 @@ func (o *signalOp) decide(s *state) error {
 	key := signalKey{o.ref.Current(), o.kind, o.dimension, o.voter}
 	last := s.signals[key]
 	sum := s.sum(key)
+	edit(s, sum)
 	if last != nil && mode == artifact.AggregateReplace && last.value.Equal(o.value) && last.weight.Equal(o.weight) && last.reason == o.reason {
 		o.id, o.exists = last.id, true
 		o.after = sum.aggregate()
@@ -150,7 +151,7 @@ func (o *signalOp) decide(s *state) error {
 	o.id = "s-" + newUUID()
 	sum.add(o.value, last, mode)
 	o.after = sum.aggregate()
-	s.signals[key] = &lastSignal{id: o.id, value: o.value, weight: o.weight, reason: o.reason}
+	set(s, s.signals, key, &lastSignal{id: o.id, value: o.value, weight: o.weight, reason: o.reason})
 	if !sum.queued {
 		sum.queued = true
 		s.sumOrder = append(s.sumOrder, sum)
@@ -215,6 +216,8 @@ func (s *state) score(schema *artifact.Schema, h *head) error {
 	h.QualityScore = score
 	return s.addHead(h, nil)
 }
+
+func (o *signalOp) made() artifact.Ref { return artifact.Ref{Type: replicate.SignalType, ID: o.id} }
 
 func (o *signalOp) address() string { return replicate.SignalType + ":" + o.id }
 

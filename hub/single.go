@@ -84,21 +84,21 @@ func (s *state) checkSingle(key triple, scope string, from *head) error {
 
 // linked notes a new link, for those that come after it in the transaction.
 func (s *state) linked(key triple, id, scope string, single bool) {
-	s.links[key] = id
+	set(s, s.links, key, id)
 	if !single {
 		return
 	}
 	k := singleKey{key.from, key.predicate}
-	s.singles[k] = append(s.singles[k], singleLink{id, scope})
+	set(s, s.singles, k, append(slices.Clone(s.singles[k]), singleLink{id, scope}))
 }
 
 // unlinked notes that a link was taken back.
 func (s *state) unlinked(key triple, id string) {
 	if s.links[key] == id {
-		delete(s.links, key)
+		unset(s, s.links, key)
 	}
 	k := singleKey{key.from, key.predicate}
 	if known, read := s.singles[k]; read {
-		s.singles[k] = slices.DeleteFunc(known, func(l singleLink) bool { return l.id == id })
+		set(s, s.singles, k, slices.DeleteFunc(slices.Clone(known), func(l singleLink) bool { return l.id == id }))
 	}
 }

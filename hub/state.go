@@ -116,6 +116,17 @@ type state struct {
 	papers  papers
 	singles map[singleKey][]singleLink // live links of cardinality one, where they were read
 
+	contents map[artifact.Ref]*artifact.Version // of pinned versions that are not current
+	chains   map[artifact.Ref]artifact.Ref      // what artifacts were replaced by, as stored
+	linkRows map[string]*linkRow                // links that may be taken back, by id
+	threads  map[commentOn]bool
+
+	maker   map[string]int // the item of the batch that makes what an alias means
+	item    int            // that is being decided
+	ending  bool           // all items were decided
+	waiting []waitingLink  // links to what a later item makes
+	undo    []func()
+
 	rows      changeRows
 	announced []seenIn // agents that rows make known
 	writes
@@ -128,15 +139,25 @@ type writes struct {
 	newLinks   []*linkRow
 	newSignals []*signalRow
 	sumOrder   []*signalSum
-	first      []statement // what ops write before all else, in order
-	more       []statement // what ops write beside the above, in order
+	retracted  map[string]retraction // links that are taken back, by id
+	papersMade papers                // what papers are cited by from now on
+	papersGone map[string]bool       // ids of papers that are not cited by what they were
+	more       []statement           // what ops write beside the above, in order
+}
+
+func newWrites() writes {
+	return writes{retracted: make(map[string]retraction), papersMade: make(papers), papersGone: make(map[string]bool)}
 }
 
 // add adds the writes of another member.
 func (w *writes) add(o *writes) {
 	w.written, w.revisions = append(w.written, o.written...), append(w.revisions, o.revisions...)
 	w.newLinks, w.newSignals = append(w.newLinks, o.newLinks...), append(w.newSignals, o.newSignals...)
-	w.sumOrder, w.first, w.more = append(w.sumOrder, o.sumOrder...), append(w.first, o.first...), append(w.more, o.more...)
+	w.sumOrder, w.more = append(w.sumOrder, o.sumOrder...), append(w.more, o.more...)
+	maps.Copy(w.retracted, o.retracted)
+	maps.Copy(w.papersGone, o.papersGone)
+	maps.DeleteFunc(w.papersMade, func(_ paperIn, id string) bool { return o.papersGone[id] })
+	maps.Copy(w.papersMade, o.papersMade)
 }
 
 // A statement is one more write of an op.
@@ -215,6 +236,8 @@ func (l *loaded) view(h *Hub, m *member) *state {
 		known: make(map[string]bool), versions: l.versions, heads: make(map[artifact.Ref]*head), taken: make(map[artifact.Ref]bool),
 		bases: make(map[artifact.Ref]bool), baseIn: make(map[scopedRef]bool), links: make(map[triple]string),
 		signals: l.signals, sums: l.sums, aliases: make(map[string]artifact.Ref), papers: l.papers, singles: l.singles,
+		contents: make(map[artifact.Ref]*artifact.Version), chains: make(map[artifact.Ref]artifact.Ref), linkRows: make(map[string]*linkRow),
+		threads: make(map[commentOn]bool), writes: newWrites(),
 	}
 	for id := range m.needs.scopes {
 		s.known[id] = l.scopes[id] && slices.Contains(s.scopes, id)
@@ -285,13 +308,21 @@ func (s *state) resolve(text string) (artifact.Ref, error) {
 	if len(text) > 0 && text[0] == '@' {
 		ref, ok := s.aliases[text[1:]]
 		if !ok {
-			return ref, artifact.Invalid(artifact.Problem{
-				Constraint: "ref_alias", Message: "no earlier item of the batch has this alias", Value: artifact.Received(text),
-			})
+			return ref, unknownAlias(text)
 		}
 		return ref, nil
 	}
 	return artifact.ParseRef(text)
+}
+
+func unknownAlias(text string) error {
+	return artifact.Invalid(artifact.Problem{Constraint: "ref_alias", Message: "no earlier item of the batch has this alias", Value: artifact.Received(text)})
+}
+
+// there reports whether an artifact is there, as is its version if that counts.
+func (s *state) there(ref artifact.Ref, version bool) bool {
+	_, ok := s.heads[ref.Current()]
+	return ok && (!version || !ref.IsPinned() || s.bases[ref])
 }
 
 // touch notes that a head is new or changed.
@@ -320,6 +351,8 @@ func (s *state) addRevision(h *head, content []byte, p replicate.Provenance, not
 		return err
 	}
 	s.revisions = append(s.revisions, r)
+	set(s, s.bases, h.ref(), true)
+	set(s, s.baseIn, scopedRef{h.ref(), h.Scope}, true)
 	s.rows.internal = h.audience == participants
 	s.rows.putEncoded(h.Scope, replicate.KindRevision, h.ref().Current().String(), h.Head.Revision, hash, artifact.Hash{}, raw)
 	return s.rows.event(nil)
@@ -331,6 +364,7 @@ func (s *state) addHead(h *head, e *eventOf) error {
 	if err != nil {
 		return err
 	}
+	edit(s, h)
 	s.rows.internal = h.audience == participants
 	s.rows.putEncoded(h.Scope, replicate.KindArtifact, h.ref().Current().String(), h.Head.Revision, hash, h.hash, raw)
 	h.hash = hash

@@ -30,8 +30,7 @@ type supersedeOp struct {
 	make        *createOp    // nil for one that is there
 	requestID   string
 
-	chain   map[artifact.Ref]bool // loaded: what the replacement was itself replaced by
-	outcome *head
+	outcome *head // decided
 	same    bool
 }
 
@@ -39,11 +38,9 @@ type supersedeOp struct {
 func (h *Hub) newSupersede(c *verb.Caller, in *verb.SupersedeRequest) (*supersedeOp, error) {
 	o := &supersedeOp{in: in, requestID: c.RequestID}
 	problems := checkReason(in.Reason)
-	parse := func(text, path string) (ref artifact.Ref) {
-		ref, err := artifact.ParseRef(text)
-		if err != nil {
-			problems = append(problems, artifact.AsError(at(err, path)).Problems...)
-		}
+	parse := func(text, path string) artifact.Ref {
+		ref, faults := refOrAlias(text, path)
+		problems = append(problems, faults...)
 		return ref.Current()
 	}
 	o.ref = parse(in.Ref, "/ref")
@@ -52,11 +49,11 @@ func (h *Hub) newSupersede(c *verb.Caller, in *verb.SupersedeRequest) (*supersed
 		problems = append(problems, artifact.Problem{Constraint: "exactly_one", Message: "give replacement_ref or replacement, not both"})
 	case in.ReplacementRef != "":
 		if o.replacement = parse(in.ReplacementRef, "/replacement_ref"); o.replacement == o.ref && o.ref.Type != "" {
-			problems = append(problems, artifact.Problem{Path: "/replacement_ref", Constraint: artifact.GuardSelf, Message: "an artifact does not replace itself"})
+			problems = append(problems, replacesItself())
 		}
 	case in.Replacement != nil:
 		req := in.Replacement.Request()
-		made, err := h.newCreate(c, &req, "", verb.Supersede.Name, false)
+		made, err := h.newCreate(c, &req, verb.Supersede.Name, false)
 		if err != nil {
 			if artifact.IsCode(err, artifact.CodeInternal) {
 				return nil, err
@@ -74,65 +71,86 @@ func (h *Hub) newSupersede(c *verb.Caller, in *verb.SupersedeRequest) (*supersed
 func (o *supersedeOp) needs(n *needs) {
 	if o.make != nil {
 		o.make.needs(n)
-	} else if o.replacement.Type != "" {
+	} else if _, ok := n.write[o.replacement]; !ok && o.replacement.ID != "" {
 		n.write[o.replacement] = false // of two that would close a circle, one comes after the other
 	}
-	n.write[o.ref] = true // with the content, for a conflict
+	if o.ref.ID != "" {
+		n.write[o.ref] = true // with the content, for a conflict
+	}
 }
 
-var _ loader = (*supersedeOp)(nil)
-
-// chainQuery follows what artifacts were replaced by. It runs once both ends are
-// locked, so that no circle closes unseen; but for one
-// through a scope that the caller may not know of, which is not to be told.
-const chainQuery = `
-	WITH RECURSIVE chain (ref, superseded_by) AS (
-		SELECT a.type || ':' || a.id, a.superseded_by FROM artifact a WHERE a.scope = ANY ($1) AND a.type = $2 AND a.id = $3
-		UNION
-		SELECT a.type || ':' || a.id, a.superseded_by
-		FROM chain c JOIN artifact a ON a.type = split_part(c.superseded_by, ':', 1) AND a.id = substr(c.superseded_by, strpos(c.superseded_by, ':') + 1)
-		WHERE a.scope = ANY ($1)
-	)
-	SELECT ref FROM chain LIMIT 1000`
-
-// chainTurnQuery makes those who replace take turns: of several that would close a
-// circle together no two have an artifact in common.
-const chainTurnQuery = `SELECT pg_advisory_xact_lock(hashtextextended('supersede', 0))`
+var (
+	_ loader = (*supersedeOp)(nil)
+	_ reader = (*supersedeOp)(nil)
+)
 
 // load implements loader.
 func (o *supersedeOp) load(ctx context.Context, db querier, s *state) error {
-	o.chain = nil
-	if o.make != nil {
-		return o.make.load(ctx, db, s)
-	}
-	if o.replacement.Type == "" {
+	if o.make == nil {
 		return nil
 	}
-	if _, err := db.Exec(ctx, chainTurnQuery); err != nil {
-		return err
+	return o.make.load(ctx, db, s)
+}
+
+// reads implements reader: what the replacement was itself replaced by.
+func (o *supersedeOp) reads(_ *state, round int, r *reads) {
+	if round == 0 && o.make == nil && o.in.ReplacementRef != "" {
+		r.turn = true
+		if o.replacement.ID != "" {
+			r.chains[o.replacement] = true
+		}
 	}
-	rows, err := db.Query(ctx, chainQuery, s.scopes, o.replacement.Type, o.replacement.ID)
+}
+
+// resolve finds what aliases name.
+func (o *supersedeOp) resolve(s *state) error {
+	ref, err := s.resolve(o.in.Ref)
 	if err != nil {
-		return err
+		return at(err, "/ref")
 	}
-	defer rows.Close()
-	o.chain = make(map[artifact.Ref]bool)
-	for rows.Next() {
-		var text string
-		if err := rows.Scan(&text); err != nil {
-			return err
-		}
-		ref, err := artifact.ParseRef(text)
-		if err != nil {
-			return err
-		}
-		o.chain[ref] = true
+	if o.ref = ref.Current(); o.in.ReplacementRef == "" {
+		return nil
 	}
-	return rows.Err()
+	next, err := s.resolve(o.in.ReplacementRef)
+	if err != nil {
+		return at(err, "/replacement_ref")
+	}
+	if o.replacement = next.Current(); o.replacement == o.ref {
+		return artifact.Invalid(replacesItself())
+	}
+	return nil
+}
+
+func replacesItself() artifact.Problem {
+	return artifact.Problem{Path: "/replacement_ref", Constraint: artifact.GuardSelf, Message: "an artifact does not replace itself"}
+}
+
+// circle reports whether the replacement was itself replaced by what it replaces,
+// at however many removes.
+func (o *supersedeOp) circle(s *state) bool {
+	seen := make(map[artifact.Ref]bool)
+	for ref := o.replacement; ref.ID != "" && !seen[ref]; ref = s.replacedBy(ref) {
+		if ref == o.ref {
+			return true
+		}
+		seen[ref] = true
+	}
+	return false
+}
+
+// made is what takes the place of the old, or the old itself.
+func (o *supersedeOp) made() artifact.Ref {
+	if o.replacement.ID != "" {
+		return o.replacement
+	}
+	return o.ref
 }
 
 func (o *supersedeOp) decide(s *state) error {
 	o.same = false
+	if err := o.resolve(s); err != nil {
+		return err
+	}
 	old, err := s.visible(o.ref)
 	if err != nil {
 		return err
@@ -160,12 +178,7 @@ func (o *supersedeOp) decide(s *state) error {
 		return conflict(old, artifact.ReasonStaleBase, "the artifact changed since the version you read", *base)
 	}
 	if old.Type == paperType { // it is current no more; what replaces it may take its ids
-		s.also(deletePaperKeyQuery, old.ID)
-		for _, in := range s.papers {
-			if in[old.Scope] == old.ID {
-				delete(in, old.Scope)
-			}
-		}
+		s.disclaimPaper(old.ID)
 	}
 	if err := o.replace(s, old); err != nil {
 		return err
@@ -177,6 +190,7 @@ func (o *supersedeOp) decide(s *state) error {
 	if by != "" {
 		payload["superseded_by"] = by
 	}
+	edit(s, old)
 	old.IsLatest, old.SupersededBy = false, by
 	return s.addHead(old, &eventOf{typ: old.Type + ".superseded", ref: old.ref().String(), payload: payload})
 }
@@ -191,11 +205,12 @@ func (o *supersedeOp) replace(s *state, old *head) error {
 		if o.make.scope != artifact.Commons && o.make.scope != old.Scope {
 			return narrowReplacement("/replacement/scope")
 		}
+		waiting := len(s.waiting)
 		if err := o.make.decide(s); err != nil {
-			if artifact.IsCode(err, artifact.CodeValidationFailed) {
-				return at(err, "/replacement")
-			}
-			return err
+			return at(err, "/replacement")
+		}
+		for i := range s.waiting[waiting:] {
+			s.waiting[waiting+i].path = "/replacement" + s.waiting[waiting+i].path
 		}
 		o.replacement = o.make.ref.Current()
 		return nil
@@ -210,7 +225,7 @@ func (o *supersedeOp) replace(s *state, old *head) error {
 		}
 	case next.audience == participants, next.Scope != artifact.Commons && next.Scope != old.Scope:
 		return narrowReplacement("/replacement_ref")
-	case o.chain[o.ref]:
+	case o.circle(s):
 		return artifact.Invalid(artifact.Problem{Path: "/replacement_ref", Constraint: "no_cycle", Message: "the replacement was itself replaced by this artifact"})
 	}
 	return nil

@@ -2,8 +2,9 @@ package hub
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
+	"maps"
+	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -30,12 +31,20 @@ func (h *Hub) unlink(ctx context.Context, in verb.UnlinkRequest) (out verb.LinkR
 // An unlinkOp takes a link back. What it said goes to link_retraction.
 type unlinkOp struct {
 	in        *verb.UnlinkRequest
-	id        string // "" for one that is named by its ends
-	key       triple
+	id        string  // "" for one that is named by its ends or an alias
+	key       triple  // with zero ends where they are aliases
+	of        *linkOp // that makes what an alias names
 	requestID string
 
-	link *linkEnds // loaded; nil for none
-	from *head
+	link *linkRow // decided
+}
+
+// A retraction is a link that is taken back.
+type retraction struct {
+	*linkRow
+	at     time.Time
+	by     string
+	reason string
 }
 
 func newUnlink(c *verb.Caller, in *verb.UnlinkRequest) (*unlinkOp, error) {
@@ -43,10 +52,8 @@ func newUnlink(c *verb.Caller, in *verb.UnlinkRequest) (*unlinkOp, error) {
 	problems := checkReason(in.Reason)
 	byEnds := in.From != "" || in.Predicate != "" || in.To != ""
 	parse := func(text, path string) artifact.Ref {
-		ref, err := artifact.ParseRef(text)
-		if err != nil {
-			problems = append(problems, artifact.AsError(at(err, path)).Problems...)
-		}
+		ref, faults := refOrAlias(text, path)
+		problems = append(problems, faults...)
 		return ref.Current()
 	}
 	switch {
@@ -57,7 +64,7 @@ func newUnlink(c *verb.Caller, in *verb.UnlinkRequest) (*unlinkOp, error) {
 	default:
 		ref := parse(in.Ref, "/ref")
 		if o.id = ref.ID; ref.Type != replicate.LinkType && ref.Type != "" {
-			problems = append(problems, artifact.Problem{Path: "/ref", Constraint: "type", Message: "a link's ref is kg_edge:<id>", Value: artifact.Received(in.Ref)})
+			problems = append(problems, notALink(in.Ref))
 		}
 	}
 	if problems != nil {
@@ -66,87 +73,129 @@ func newUnlink(c *verb.Caller, in *verb.UnlinkRequest) (*unlinkOp, error) {
 	return o, nil
 }
 
-func (o *unlinkOp) needs(*needs) {}
+func notALink(ref string) artifact.Problem {
+	return artifact.Problem{Path: "/ref", Constraint: "type", Message: "a link's ref is kg_edge:<id>", Value: artifact.Received(ref)}
+}
 
-const (
-	// The row is locked: of two who take it back one finds it gone.
-	lockLinkQuery = `
-		SELECT l.id, l.from_type, l.from_id, l.predicate, l.to_ref, l.to_type, l.to_id, l.scope, l.evidence_refs, l.evidence, l.created_at, l.created_by, l.row_hash
-		FROM link l
-		WHERE l.scope = ANY ($1) AND (l.id = $2 OR $2 = '' AND l.from_type = $3 AND l.from_id = $4 AND l.predicate = $5 AND l.to_type = $6 AND l.to_id = $7 AND l.created_by = $8)
-		FOR UPDATE`
-	headQueryOf = `
-		SELECT` + headColumns + `
-		FROM artifact a
-		WHERE a.type = $1 AND a.id = $2`
-)
-
-var _ loader = (*unlinkOp)(nil)
-
-// load implements loader.
-func (o *unlinkOp) load(ctx context.Context, db querier, s *state) error {
-	o.link = nil
-	l := new(linkEnds)
-	var refs, evidence string
-	var rowHash []byte
-	err := db.QueryRow(ctx, lockLinkQuery, s.scopes, o.id, o.key.from.Type, o.key.from.ID, o.key.predicate, o.key.to.Type, o.key.to.ID, s.caller.Actor.ID).
-		Scan(&l.ID, &l.key.from.Type, &l.key.from.ID, &l.Predicate, &l.To, &l.key.to.Type, &l.key.to.ID, &l.Scope, &refs, &evidence, &l.At, &l.By, &rowHash)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil
-	} else if err != nil {
-		return err
+func (o *unlinkOp) needs(n *needs) {
+	if o.key.from.ID != "" && o.key.to.ID != "" {
+		n.links[o.key] = true
 	}
-	l.hash = artifact.Hash(rowHash)
-	if err := json.Unmarshal([]byte(refs), &l.EvidenceRefs); err != nil {
-		return err
+}
+
+var _ reader = (*unlinkOp)(nil)
+
+// reads implements reader: it locks the link, and looks for its ends.
+func (o *unlinkOp) reads(s *state, round int, r *reads) {
+	id := o.id
+	switch {
+	case id != "":
+	case o.of != nil:
+		id = s.links[triple{o.of.from.Current(), o.of.predicate, o.of.to.Current()}]
+	default:
+		id = s.links[o.key]
 	}
-	for _, ref := range []artifact.Ref{l.key.from, l.key.to} {
-		h, err := scanHead(db.QueryRow(ctx, headQueryOf, ref.Type, ref.ID))
+	if id == "" {
+		return // there is none, or an item before makes it
+	}
+	if round == 0 {
+		r.linkRows[id] = true
+	} else if l := s.linkRows[id]; l != nil {
+		r.heads[l.key.from], r.heads[l.key.to] = true, true
+	}
+}
+
+// find returns the link that is meant, nil for none.
+func (o *unlinkOp) find(s *state) (*linkRow, error) {
+	id := o.id
+	switch {
+	case id != "":
+	case o.in.Ref != "":
+		ref, err := s.resolve(o.in.Ref)
 		if err != nil {
-			return err
+			return nil, at(err, "/ref")
 		}
-		s.heads[ref] = h
+		if id = ref.ID; ref.Type != replicate.LinkType {
+			return nil, artifact.Invalid(notALink(o.in.Ref))
+		}
+	default:
+		from, err := s.resolve(o.in.From)
+		if err != nil {
+			return nil, at(err, "/from")
+		}
+		to, err := s.resolve(o.in.To)
+		if err != nil {
+			return nil, at(err, "/to")
+		}
+		id = s.links[triple{from.Current(), o.key.predicate, to.Current()}]
 	}
-	if err := s.dropUnaddressed(ctx, db); err != nil {
-		return err
-	}
-	from, ok := s.heads[l.key.from]
-	if _, both := s.heads[l.key.to]; ok && both {
-		o.link, o.from = l, from
-	}
-	return nil
+	return s.linkRows[id], nil
 }
 
 func (o *unlinkOp) decide(s *state) error {
-	if o.link == nil {
-		if o.id == "" {
-			return artifact.NotFound(o.in.From + " " + o.in.Predicate + " " + o.in.To)
-		}
-		return artifact.NotFound(replicate.LinkType + ":" + o.id)
+	l, err := o.find(s)
+	if err != nil {
+		return err
 	}
-	l := o.link
+	var from, to *head
+	if l != nil {
+		from, to = s.heads[l.key.from], s.heads[l.key.to]
+	}
+	switch {
+	case from != nil && to != nil:
+	case o.in.Ref != "":
+		return artifact.NotFound(o.in.Ref)
+	default:
+		return artifact.NotFound(o.in.From + " " + o.in.Predicate + " " + o.in.To)
+	}
+	o.link = l
 	if own := l.By == s.caller.Actor.ID && s.caller.Has(verb.Contributor, l.Scope); !own {
 		if err := s.caller.Need(l.Scope, "taking back another's link", verb.Reviewer); err != nil {
 			return err
 		}
 	}
-	// Before links that the same transaction makes: one may take its place.
-	s.first = append(
-		s.first,
-		statement{retractLinksQuery, []any{[]string{l.ID}, s.caller.Now, s.caller.Actor.ID, o.in.Reason}},
-		statement{deleteLinksQuery, []any{[]string{l.ID}}},
-	)
+	set(s, s.retracted, l.ID, retraction{l, s.caller.Now, s.caller.Actor.ID, o.in.Reason})
+	unset(s, s.linkRows, l.ID)
 	s.unlinked(l.key, l.ID)
 	ref := replicate.LinkType + ":" + l.ID
-	s.rows.internal = o.from.audience == participants || s.heads[l.key.to].audience == participants
+	s.rows.internal = from.audience == participants || to.audience == participants
 	if err := s.rows.remove(l.Scope, replicate.KindLink, ref, 1, l.hash, &eventOf{typ: replicate.LinkType + ".retracted", ref: ref, payload: map[string]any{
 		"from": l.key.from.String(), "predicate": l.Predicate, "reason": o.in.Reason, "to": l.To,
 	}}); err != nil {
 		return err
 	}
-	return s.rows.emit(l.Scope, l.key.from.String(), o.from.Head.Revision, &eventOf{
-		typ: o.from.Type + ".unlinked", ref: o.from.ref().String(), payload: map[string]any{"link": ref, "predicate": l.Predicate, "to": l.To},
+	return s.rows.emit(l.Scope, l.key.from.String(), from.Head.Revision, &eventOf{
+		typ: from.Type + ".unlinked", ref: from.ref().String(), payload: map[string]any{"link": ref, "predicate": l.Predicate, "to": l.To},
 	})
+}
+
+// insertRetractionsQuery keeps links as their table has them, those among them that
+// the same batch made.
+const insertRetractionsQuery = `
+	INSERT INTO link_retraction (id, link, retracted_at, retracted_by, reason)
+	SELECT k.id, (to_jsonb(k) - '{retracted_at,retracted_by,reason}'::text[])::text, k.retracted_at, k.retracted_by, k.reason
+	FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
+		$11::timestamptz[], $12::text[], $13::bytea[], $14::timestamptz[], $15::text[], $16::text[])
+		AS k (id, from_type, from_id, predicate, to_type, to_id, to_ref, scope, evidence_refs, evidence, created_at, created_by, row_hash,
+			retracted_at, retracted_by, reason)`
+
+// queueRetractions queues the links that are taken back. It goes before those that
+// are made, one of which may take the place of one of them.
+func (w *writes) queueRetractions(b *pgx.Batch) {
+	if len(w.retracted) == 0 {
+		return
+	}
+	ids := slices.Sorted(maps.Keys(w.retracted))
+	var links []*linkRow
+	var reasons, by []string
+	var at []time.Time
+	for _, id := range ids {
+		r := w.retracted[id]
+		links, reasons, at, by = append(links, r.linkRow), append(reasons, r.reason), append(at, r.at), append(by, r.by)
+	}
+	b.Queue(insertRetractionsQuery, append(columnsOfLinks(links), at, by, reasons)...)
+	b.Queue(deleteLinksQuery, ids)
+	w.newLinks = slices.DeleteFunc(w.newLinks, func(l *linkRow) bool { _, gone := w.retracted[l.ID]; return gone })
 }
 
 func (o *unlinkOp) answer(seq artifact.Seq, token string) any {

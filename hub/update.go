@@ -3,11 +3,10 @@ package hub
 import (
 	"context"
 	"encoding/json"
-	"errors"
+	"strconv"
 	"strings"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/replicate"
@@ -25,7 +24,7 @@ func (h *Hub) update(ctx context.Context, in verb.UpdateRequest) (out verb.Write
 	return single[verb.WriteResult](ctx, h, c, &writeRequest{
 		verb: "update", request: in, options: in.WriteOptions,
 		prepare: func() ([]op, error) {
-			o, err := h.newUpdate(c, &in)
+			o, err := h.newUpdate(c, &in, "")
 			return []op{o}, err
 		},
 	})
@@ -49,27 +48,30 @@ type updateOp struct {
 	requestID  string
 
 	warnings []artifact.Problem // decided
-	base     *artifact.Version  // loaded, when it is not current
-	outcome  artifact.Ref       // decided; pinned
+	base     artifact.Hash
+	outcome  artifact.Ref // pinned
 	version  int
 	same     bool
 	merged   bool
 }
 
-// newUpdate checks all of a request that can be checked without the database.
-func (h *Hub) newUpdate(c *verb.Caller, in *verb.UpdateRequest) (*updateOp, error) {
+// newUpdate checks all of a request that can be checked without the database. Typ
+// is the type of what an alias names.
+func (h *Hub) newUpdate(c *verb.Caller, in *verb.UpdateRequest, typ string) (*updateOp, error) {
 	o := &updateOp{in: in, provenance: provenance(c, "update", false), requestID: c.RequestID}
 	var problems []artifact.Problem
 	note := func(path, constraint, message string) {
 		problems = append(problems, artifact.Problem{Path: path, Constraint: constraint, Message: message})
 	}
-	ref, err := artifact.ParseRef(in.Ref)
-	if err != nil {
-		return nil, at(err, "/ref")
+	if o.ref.Type = typ; !o.aliased() || typ == "" {
+		ref, err := artifact.ParseRef(in.Ref)
+		if err != nil {
+			return nil, at(err, "/ref")
+		}
+		o.ref = ref.Current()
 	}
-	o.ref = ref.Current()
-	if o.schema = h.schemas.get(ref.Type); o.schema == nil {
-		return nil, artifact.NotFound(o.ref.String())
+	if o.schema = h.schemas.get(o.ref.Type); o.schema == nil {
+		return nil, artifact.NotFound(in.Ref)
 	}
 	if err := directWrites(o.schema); err != nil {
 		return nil, err
@@ -80,7 +82,7 @@ func (h *Hub) newUpdate(c *verb.Caller, in *verb.UpdateRequest) (*updateOp, erro
 			Details: map[string]any{"mutability": m, "allowed_verbs": []string{"create", "link", "signal"}},
 		}
 	}
-	if in.BaseContentHash.IsZero() {
+	if in.BaseContentHash.IsZero() && !o.aliased() { // what the batch made of it so far
 		note("/base_content_hash", "required", "an update names the version it is based on")
 	}
 	given := 0
@@ -136,26 +138,42 @@ func (o *updateOp) parseChange(in *verb.UpdateRequest) (problems []artifact.Prob
 // mayShare implements sharer.
 func (o *updateOp) mayShare() bool { return true }
 
+// aliased reports whether the artifact is one that the batch makes or changes
+// before.
+func (o *updateOp) aliased() bool { return strings.HasPrefix(o.in.Ref, "@") }
+
 func (o *updateOp) needs(n *needs) {
-	n.write[o.ref] = true
-	n.bases[o.ref.At(o.in.BaseContentHash)] = true
+	if o.ref.ID != "" {
+		n.write[o.ref] = true
+		n.bases[o.ref.At(o.in.BaseContentHash)] = true
+	}
 	n.types[o.ref.Type] = true
 	n.versions[o.ref.Type] = o.schema.SchemaVersion
 }
 
 func (o *updateOp) decide(s *state) error {
-	o.same = false
+	o.same, o.merged, o.base = false, false, o.in.BaseContentHash
+	if o.aliased() {
+		ref, err := s.resolve(o.in.Ref)
+		if err != nil {
+			return at(err, "/ref")
+		}
+		o.ref = ref
+	}
 	current, err := s.visible(o.ref)
 	if err != nil {
 		return err
 	}
+	if o.base.IsZero() {
+		o.base = current.ContentHash
+	}
 	if err := o.allowed(s, current); err != nil {
 		return err
 	}
-	if !s.bases[o.ref.At(o.in.BaseContentHash)] {
+	if !s.bases[o.ref.At(o.base)] && o.base != current.ContentHash {
 		e := artifact.Invalid(artifact.Problem{
 			Path: "/base_content_hash", Constraint: "known_version", Message: "the artifact never had this version",
-			Value: artifact.Received(o.in.BaseContentHash.String()),
+			Value: artifact.Received(o.base.String()),
 		})
 		e.Reason = artifact.ReasonUnknownBase
 		return e
@@ -174,17 +192,20 @@ func (o *updateOp) decide(s *state) error {
 	if err := o.guard(s, current, next); err != nil {
 		return err
 	}
+	edit(s, current)
+	set(s, s.contents, current.ref(), &artifact.Version{Title: current.Title, State: current.State, Content: current.content})
 	moved := map[string]any{"from": current.State, "to": next.State}
 	stateChanged := current.State != next.State
 	current.ContentHash, current.Title, current.State, current.SchemaVersion = next.hash, next.Title, next.State, o.schema.SchemaVersion
 	current.Head.Revision++
 	current.UpdatedAt, current.UpdatedBy, current.content = s.caller.Now, s.caller.Actor.ID, next.Content
+	current.updatedKind = s.caller.Actor.Kind
 	o.outcome, o.version = current.ref(), current.Head.Revision
 	if err := s.addRevision(current, next.Content, o.provenance, o.in.Note, o.signatures); err != nil {
 		return err
 	}
 	err = s.addHead(current, &eventOf{typ: o.ref.Type + ".updated", ref: o.outcome.String(), payload: map[string]any{
-		"base": o.in.BaseContentHash.String(), "revision": o.version,
+		"base": o.base.String(), "revision": o.version,
 	}})
 	if err != nil || !stateChanged {
 		return err
@@ -203,42 +224,62 @@ func (o *updateOp) guard(s *state, current *head, next nextVersion) error {
 	if o.ref.Type != paperType || !current.IsLatest {
 		return nil
 	}
-	s.also(deletePaperKeyQuery, o.ref.ID)
-	keys := paperKeys(strings.TrimPrefix(o.ref.ID, current.Scope+"/"), next.Content)
-	for _, k := range keys {
-		if s.papers[k][current.Scope] == o.ref.ID {
-			delete(s.papers[k], current.Scope) // it is written again
-		}
-	}
-	return s.claimPaper(o.ref, current.Scope, keys)
+	s.disclaimPaper(o.ref.ID)
+	return s.claimPaper(o.ref, current.Scope, paperKeys(strings.TrimPrefix(o.ref.ID, current.Scope+"/"), next.Content))
 }
 
-// cites adds what the next version will be looked up for, as far as it is known
-// before the merge.
-func (o *updateOp) cites(ctx context.Context, db querier, s *state, current *head) error {
+// cites returns what the next version may be looked up for, as far as it is known
+// before the merge. Base is nil for one that the batch makes.
+func (o *updateOp) cites(current *head, base *artifact.Version) []citation {
 	if len(o.schema.Validators) == 0 && o.ref.Type != paperType {
 		return nil
 	}
-	from := artifact.Version{Content: current.content, State: current.State, Title: current.Title}
-	contents := [][]byte{current.content}
-	if o.base != nil {
-		from = *o.base
+	var contents [][]byte
+	if current != nil {
+		contents = append(contents, current.content)
 	}
-	if next, err := o.apply(from); err == nil {
-		contents = append(contents, next.Content)
+	if base != nil {
+		if next, err := o.apply(*base); err == nil {
+			contents = append(contents, next.Content)
+		}
+	} else {
+		contents = append(contents, o.changed())
 	}
-	cited := make(map[citation]bool)
+	var cited []citation
 	for _, content := range contents {
-		for _, c := range append(inspect(o.schema, content, false).Lookups(), paperKeys(o.ref.ID, content)...) {
-			cited[c] = true
+		cited = append(cited, inspect(o.schema, content, false).Lookups()...)
+		if o.ref.Type == paperType {
+			cited = append(cited, paperKeys(o.ref.ID, content)...)
 		}
 	}
-	if len(cited) == 0 {
-		return nil
+	return cited
+}
+
+// changed returns what the request itself says of the next content.
+func (o *updateOp) changed() []byte {
+	switch {
+	case o.content != nil:
+		return o.content
+	case len(o.in.MergePatch) > 0:
+		return o.in.MergePatch
 	}
-	b := new(pgx.Batch)
-	s.queuePapers(b, cited)
-	return db.SendBatch(ctx, b).Close()
+	members := make(map[string]json.RawMessage) // by the last step of the path
+	var patch []struct {
+		Path  string          `json:"path"`
+		Value json.RawMessage `json:"value"`
+	}
+	_ = json.Unmarshal(o.in.Patch, &patch) // one that cannot be read is refused when it is applied
+	for i, p := range patch {
+		if len(p.Value) > 0 {
+			members[strconv.Itoa(i)] = p.Value
+			members[p.Path[strings.LastIndexByte(p.Path, '/')+1:]] = p.Value
+		}
+	}
+	raw, err := json.Marshal(members)
+	if err != nil {
+		return []byte("{}")
+	}
+	return raw
 }
 
 // allowed refuses those who may not write the artifact: a contributor may, a
@@ -256,20 +297,21 @@ func (o *updateOp) allowed(s *state, current *head) error {
 // else the error is the conflict.
 func (o *updateOp) nextVersion(s *state, current *head) (n nextVersion, err error) {
 	now := artifact.Version{Content: current.content, State: current.State, Title: current.Title}
-	if current.ContentHash == o.in.BaseContentHash {
+	if current.ContentHash == o.base {
 		return o.apply(now)
 	}
-	if o.base == nil {
+	base := s.content(o.ref.At(o.base))
+	if base == nil {
 		return n, errNeedsContent // it became stale after the base was looked for
 	}
-	theirs, err := o.apply(*o.base)
+	theirs, err := o.apply(*base)
 	if err != nil {
 		return n, err
 	}
 	if theirs.hash == current.ContentHash {
 		return theirs, nil // both made the same of it
 	}
-	merged, hint, err := o.merge(s, current, now, theirs)
+	merged, hint, err := o.merge(s, current, *base, now, theirs)
 	if err != nil {
 		return n, err
 	}
@@ -277,9 +319,9 @@ func (o *updateOp) nextVersion(s *state, current *head) (n nextVersion, err erro
 		o.merged = true
 		return merged, nil
 	}
-	conflict := conflict(current, artifact.ReasonStaleBase, "the artifact changed since the version you read", o.in.BaseContentHash)
+	conflict := conflict(current, artifact.ReasonStaleBase, "the artifact changed since the version you read", o.base)
 	conflict.Conflict.Merge = hint
-	if conflict.Conflict.Diff, err = artifact.Diff(*o.base, now); err != nil {
+	if conflict.Conflict.Diff, err = artifact.Diff(*base, now); err != nil {
 		return n, err
 	}
 	return n, conflict
@@ -287,12 +329,12 @@ func (o *updateOp) nextVersion(s *state, current *head) (n nextVersion, err erro
 
 // merge merges the change with what changed since its base. What it makes must
 // itself be allowed, or it is not clean.
-func (o *updateOp) merge(s *state, current *head, now artifact.Version, theirs nextVersion) (n nextVersion, hint *artifact.MergeHint, err error) {
+func (o *updateOp) merge(s *state, current *head, base, now artifact.Version, theirs nextVersion) (n nextVersion, hint *artifact.MergeHint, err error) {
 	var fields []string
 	if o.schema.Merge != nil {
 		fields = o.schema.Merge.TextFields
 	}
-	m, err := artifact.Merge(*o.base, now, theirs.Version, fields)
+	m, err := artifact.Merge(base, now, theirs.Version, fields)
 	if err != nil {
 		return n, nil, err
 	}
@@ -373,36 +415,28 @@ func (o *updateOp) check(v artifact.Version, at string) (n nextVersion, problems
 	return n, problems
 }
 
-var _ loader = (*updateOp)(nil)
+var _ reader = (*updateOp)(nil)
 
-const baseQuery = `
-	SELECT r.title, r.state, r.content FROM artifact_revision r
-	WHERE r.scope = ANY ($1) AND r.type = $2 AND r.id = $3 AND r.content_hash = $4
-	ORDER BY r.revision DESC LIMIT 1`
-
-// load implements loader: it reads the base, but only when it is not current.
-func (o *updateOp) load(ctx context.Context, db querier, s *state) error {
-	o.base, o.merged = nil, false
+// reads implements reader: it reads the base, but only when it is not current, and
+// then what the next version cites.
+func (o *updateOp) reads(s *state, round int, r *reads) {
 	current, ok := s.heads[o.ref]
-	if !ok {
-		return nil
+	base := o.ref.At(o.in.BaseContentHash)
+	if round == 0 {
+		if ok && current.ContentHash != base.Hash && s.bases[base] {
+			r.contents[base] = true
+		}
+		return
 	}
-	if current.ContentHash == o.in.BaseContentHash {
-		return o.cites(ctx, db, s, current)
+	if !ok && !o.aliased() {
+		return // it will not be found
 	}
-	var v artifact.Version
-	var content string
-	err := db.QueryRow(ctx, baseQuery, s.scopes, o.ref.Type, o.ref.ID, o.in.BaseContentHash[:]).Scan(&v.Title, &v.State, &content)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil // decide says that there is no such version
+	for _, c := range o.cites(current, s.content(base)) {
+		r.cited[c] = true
 	}
-	v.Content, o.base = []byte(content), &v
-	if err != nil {
-		return err
-	}
-	return o.cites(ctx, db, s, current)
 }
 
+func (o *updateOp) made() artifact.Ref { return o.ref }
 func (o *updateOp) answer(seq artifact.Seq, token string) any {
 	r := &verb.WriteResult{
 		Ref: o.outcome, ContentHash: o.outcome.Hash, Revision: o.version, RequestID: o.requestID, Idempotency: verb.IdempotencyNone,

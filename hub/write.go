@@ -49,6 +49,8 @@ type writeRequest struct {
 	prepare  func() ([]op, error) // makes the ops by the schemas as they are now
 	ops      []op                 // as prepared last
 	partial  bool                 // leave out ops that fail, instead of failing whole
+	keeps    bool                 // a batch: the answer is kept for its key even when nothing was written
+	names    itemNames            // of a batch
 	imported bool                 // an import by an admin
 }
 
@@ -56,6 +58,7 @@ type writeRequest struct {
 type written struct {
 	seq      artifact.Seq // last seq of the commit; 0 when nothing was written
 	errs     []error      // by op; nil for those that were done
+	failed   *opError     // what kept all from being done, where that is an answer to keep
 	replayed []byte       // the stored answer, when the key had one
 }
 
@@ -195,7 +198,7 @@ func (h *Hub) transact(ctx context.Context, members []*member, wait bool) error 
 
 	// Message 3: write, append, commit. From here on the caller's hanging up
 	// changes nothing.
-	var w writes
+	w := newWrites()
 	commits := make([]commit, len(writers))
 	rows := 0
 	for i, m := range writers {
@@ -212,7 +215,12 @@ func (h *Hub) transact(ctx context.Context, members []*member, wait bool) error 
 	b := new(pgx.Batch)
 	w.queue(b)
 	var last artifact.Seq
-	queueAppend(b, commits).QueryRow(func(row pgx.Row) error { return row.Scan(&last) })
+	if rows == 0 { // one batch that failed, whose answer is kept
+		a := commits[0].answer
+		b.Queue(insertAnswerQuery, writers[0].caller.Actor.ID, a.key, a.requestHash[:], string(a.response), writers[0].caller.Now)
+	} else {
+		queueAppend(b, commits).QueryRow(func(row pgx.Row) error { return row.Scan(&last) })
+	}
 	b.Queue("COMMIT")
 	if err := conn.SendBatch(ctx, b).Close(); err != nil {
 		return commitError(err, rows)
@@ -229,7 +237,9 @@ func (h *Hub) transact(ctx context.Context, members []*member, wait bool) error 
 		}
 		access = access || m.state.rows.touchAccess()
 	}
-	h.pump.wake(last)
+	if rows > 0 {
+		h.pump.wake(last)
+	}
 	if access {
 		// What was granted or revoked counts from the answer on.
 		if err := h.access.load(ctx, h.db); err != nil {

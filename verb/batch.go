@@ -2,6 +2,7 @@ package verb
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"strconv"
@@ -11,44 +12,264 @@ import (
 )
 
 // A BatchItem is one write of a batch: the members of the verb's own request
-// with op, the verb's name, and ref_alias, a name by which later items may refer
-// to what this one writes. Exactly one of the requests is set.
+// with op, the verb's name, and ref_alias, a name by which other items may refer
+// to what this one makes. Exactly one of the requests is set.
 type BatchItem struct {
-	RefAlias string
-	Create   *CreateRequest
-	Link     *LinkRequest
-	Signal   *SignalRequest
+	RefAlias  string
+	Create    *CreateRequest
+	Update    *UpdateRequest // base_content_hash may be absent where ref is an alias
+	Supersede *SupersedeRequest
+	Comment   *CommentRequest
+	Signal    *SignalRequest
+	Link      *LinkRequest
+	Unlink    *UnlinkRequest
+	Cite      *CiteRequest
 }
 
-// batchOps are the verbs that a batch takes.
-var batchOps = []string{"create", "link", "signal"}
-
-// batchHead is what all items have in common.
+// batchHead is what items have in common.
 type batchHead struct {
-	Op       string `json:"op" jsonschema:"the verb: create, link or signal"`
-	RefAlias string `json:"ref_alias,omitempty" jsonschema:"name of what this item writes, for later items to use as @name"`
+	Op       string `json:"op"`
+	RefAlias string `json:"ref_alias,omitempty"`
 }
 
+// The JSON of items.
 type (
 	batchCreate struct {
 		batchHead
 		CreateRequest
 	}
-	batchLink struct {
+	batchUpdate struct {
 		batchHead
-		LinkRequest
+		UpdateRequest
+		BaseContentHash *artifact.Hash `json:"base_content_hash,omitempty"`
+	}
+	batchSupersede struct {
+		batchHead
+		SupersedeRequest
+	}
+	batchComment struct {
+		batchHead
+		CommentRequest
 	}
 	batchSignal struct {
 		batchHead
 		SignalRequest
 	}
+	batchLink struct {
+		batchHead
+		LinkRequest
+	}
+	batchUnlink struct {
+		Op string `json:"op"` // it makes nothing that an alias could name
+		UnlinkRequest
+	}
+	batchCite struct {
+		batchHead
+		CiteRequest
+	}
 )
 
-var (
-	createItem = newCodec[batchCreate]("create")
-	linkItem   = newCodec[batchLink]("link")
-	signalItem = newCodec[batchSignal]("signal")
-)
+// A batchOp is a verb that a batch takes.
+type batchOp struct {
+	name   string
+	decode func(raw []byte, i *BatchItem) error
+	encode func(i *BatchItem) any // nil for an item of another op
+}
+
+func opOf[J any](name string, take func(*J, *BatchItem), give func(*BatchItem) *J) batchOp {
+	c := newCodec[J](name)
+	return batchOp{
+		name: name,
+		decode: func(raw []byte, i *BatchItem) error {
+			j := new(J)
+			if err := c.decode(raw, j); err != nil {
+				return err
+			}
+			take(j, i)
+			return nil
+		},
+		encode: func(i *BatchItem) any {
+			if j := give(i); j != nil {
+				return j
+			}
+			return nil
+		},
+	}
+}
+
+// batchOps are the verbs that a batch takes.
+var batchOps = []batchOp{
+	opOf("create",
+		func(j *batchCreate, i *BatchItem) { i.RefAlias, i.Create = j.RefAlias, &j.CreateRequest },
+		func(i *BatchItem) *batchCreate {
+			if i.Create == nil {
+				return nil
+			}
+			return &batchCreate{batchHead{"create", i.RefAlias}, *i.Create}
+		}),
+	opOf("update",
+		func(j *batchUpdate, i *BatchItem) {
+			i.RefAlias, i.Update = j.RefAlias, &j.UpdateRequest
+			if j.BaseContentHash != nil {
+				i.Update.BaseContentHash = *j.BaseContentHash
+			}
+		},
+		func(i *BatchItem) *batchUpdate {
+			if i.Update == nil {
+				return nil
+			}
+			j := &batchUpdate{batchHead: batchHead{"update", i.RefAlias}, UpdateRequest: *i.Update}
+			if !i.Update.BaseContentHash.IsZero() {
+				j.BaseContentHash = &i.Update.BaseContentHash
+			}
+			return j
+		}),
+	opOf("supersede",
+		func(j *batchSupersede, i *BatchItem) { i.RefAlias, i.Supersede = j.RefAlias, &j.SupersedeRequest },
+		func(i *BatchItem) *batchSupersede {
+			if i.Supersede == nil {
+				return nil
+			}
+			return &batchSupersede{batchHead{"supersede", i.RefAlias}, *i.Supersede}
+		}),
+	opOf("comment",
+		func(j *batchComment, i *BatchItem) { i.RefAlias, i.Comment = j.RefAlias, &j.CommentRequest },
+		func(i *BatchItem) *batchComment {
+			if i.Comment == nil {
+				return nil
+			}
+			return &batchComment{batchHead{"comment", i.RefAlias}, *i.Comment}
+		}),
+	opOf("signal",
+		func(j *batchSignal, i *BatchItem) { i.RefAlias, i.Signal = j.RefAlias, &j.SignalRequest },
+		func(i *BatchItem) *batchSignal {
+			if i.Signal == nil {
+				return nil
+			}
+			return &batchSignal{batchHead{"signal", i.RefAlias}, *i.Signal}
+		}),
+	opOf("link",
+		func(j *batchLink, i *BatchItem) { i.RefAlias, i.Link = j.RefAlias, &j.LinkRequest },
+		func(i *BatchItem) *batchLink {
+			if i.Link == nil {
+				return nil
+			}
+			return &batchLink{batchHead{"link", i.RefAlias}, *i.Link}
+		}),
+	opOf("unlink",
+		func(j *batchUnlink, i *BatchItem) { i.Unlink = &j.UnlinkRequest },
+		func(i *BatchItem) *batchUnlink {
+			if i.Unlink == nil {
+				return nil
+			}
+			return &batchUnlink{"unlink", *i.Unlink}
+		}),
+	opOf("cite",
+		func(j *batchCite, i *BatchItem) { i.RefAlias, i.Cite = j.RefAlias, &j.CiteRequest },
+		func(i *BatchItem) *batchCite {
+			if i.Cite == nil {
+				return nil
+			}
+			return &batchCite{batchHead{"cite", i.RefAlias}, *i.Cite}
+		}),
+}
+
+// batchOpNames returns the names of the verbs that a batch takes.
+func batchOpNames() []string {
+	return []string{"create", "update", "supersede", "comment", "signal", "link", "unlink", "cite"}
+}
+
+// May refuses callers who could not use the item's verb on anything.
+func (i *BatchItem) May(ctx context.Context) error {
+	switch {
+	case i.Create != nil:
+		return mayCall(ctx, Create.Name, Write, Create.Needs)
+	case i.Update != nil:
+		return mayCall(ctx, Update.Name, Write, Update.Needs)
+	case i.Supersede != nil:
+		return mayCall(ctx, Supersede.Name, Write, Supersede.Needs)
+	case i.Comment != nil:
+		return mayCall(ctx, Comment.Name, Write, Comment.Needs)
+	case i.Signal != nil:
+		return mayCall(ctx, Signal.Name, Write, Signal.Needs)
+	case i.Link != nil:
+		return mayCall(ctx, Link.Name, Write, Link.Needs)
+	case i.Unlink != nil:
+		return mayCall(ctx, Unlink.Name, Write, Unlink.Needs)
+	case i.Cite != nil:
+		return mayCall(ctx, Cite.Name, Write, Cite.Needs)
+	}
+	return nil
+}
+
+// Options returns the options that the item's request has. They belong to the
+// batch.
+func (i *BatchItem) Options() WriteOptions {
+	switch {
+	case i.Create != nil:
+		return i.Create.WriteOptions
+	case i.Update != nil:
+		return i.Update.WriteOptions
+	case i.Supersede != nil:
+		return i.Supersede.WriteOptions
+	case i.Comment != nil:
+		return i.Comment.WriteOptions
+	case i.Signal != nil:
+		return i.Signal.WriteOptions
+	case i.Link != nil:
+		return i.Link.WriteOptions
+	case i.Unlink != nil:
+		return i.Unlink.WriteOptions
+	case i.Cite != nil:
+		return i.Cite.WriteOptions
+	}
+	return WriteOptions{}
+}
+
+// An ItemRef is a ref that an item names, or an alias with its @, and where in the
+// item it stands.
+type ItemRef struct{ Path, Text string }
+
+// Refs returns what the item names, what its links lead to and are backed by among
+// it.
+func (i *BatchItem) Refs() (refs []ItemRef) {
+	switch {
+	case i.Create != nil:
+		return linkRefs("/links", i.Create.Links)
+	case i.Update != nil:
+		return []ItemRef{{"/ref", i.Update.Ref}}
+	case i.Supersede != nil:
+		refs = []ItemRef{{"/ref", i.Supersede.Ref}, {"/replacement_ref", i.Supersede.ReplacementRef}}
+		if made := i.Supersede.Replacement; made != nil {
+			refs = append(refs, linkRefs("/replacement/links", made.Links)...)
+		}
+	case i.Comment != nil:
+		return []ItemRef{{"/ref", i.Comment.Ref}, {"/thread_parent", i.Comment.ThreadParent}}
+	case i.Signal != nil:
+		return []ItemRef{{"/ref", i.Signal.Ref}}
+	case i.Link != nil:
+		refs = []ItemRef{{"/from", i.Link.From}, {"/to", i.Link.To}}
+		for n, text := range i.Link.EvidenceRefs {
+			refs = append(refs, ItemRef{"/evidence_refs/" + strconv.Itoa(n), text})
+		}
+	case i.Unlink != nil:
+		return []ItemRef{{"/ref", i.Unlink.Ref}, {"/from", i.Unlink.From}, {"/to", i.Unlink.To}}
+	case i.Cite != nil:
+		return []ItemRef{{"/ref", i.Cite.Ref}}
+	}
+	return refs
+}
+
+func linkRefs(path string, links []LinkSpec) (refs []ItemRef) {
+	for i := range links {
+		at := path + "/" + strconv.Itoa(i)
+		refs = append(refs, ItemRef{at + "/to", links[i].To})
+		for n, text := range links[i].EvidenceRefs {
+			refs = append(refs, ItemRef{at + "/evidence_refs/" + strconv.Itoa(n), text})
+		}
+	}
+	return refs
+}
 
 // UnmarshalJSON implements json.Unmarshaler. Its errors carry paths from the
 // item on; the batch's codec places them.
@@ -59,52 +280,31 @@ func (i *BatchItem) UnmarshalJSON(raw []byte) error {
 	if err := json.Unmarshal(raw, &head); err != nil {
 		return artifact.Invalid(artifact.Problem{Constraint: "type", Message: "an item is an object with op"})
 	}
-	switch head.Op {
-	case "create":
-		var it batchCreate
-		if err := createItem.decode(raw, &it); err != nil {
-			return err
+	for _, op := range batchOps {
+		if op.name == head.Op {
+			return op.decode(raw, i)
 		}
-		i.RefAlias, i.Create = it.RefAlias, &it.CreateRequest
-	case "link":
-		var it batchLink
-		if err := linkItem.decode(raw, &it); err != nil {
-			return err
-		}
-		i.RefAlias, i.Link = it.RefAlias, &it.LinkRequest
-	case "signal":
-		var it batchSignal
-		if err := signalItem.decode(raw, &it); err != nil {
-			return err
-		}
-		i.RefAlias, i.Signal = it.RefAlias, &it.SignalRequest
-	default:
-		return artifact.Invalid(artifact.Problem{
-			Path: "/op", Constraint: "enum", Value: artifact.Received(head.Op),
-			Message: "op is one of " + strings.Join(batchOps, ", "),
-		})
 	}
-	return nil
+	return artifact.Invalid(artifact.Problem{
+		Path: "/op", Constraint: "enum", Value: artifact.Received(head.Op), Suggestion: artifact.Suggest(head.Op, batchOpNames()),
+		Message: "op is one of " + strings.Join(batchOpNames(), ", "),
+	})
 }
 
 // MarshalJSON implements json.Marshaler.
 func (i BatchItem) MarshalJSON() ([]byte, error) {
-	var item any
-	switch {
-	case i.Create != nil:
-		item = batchCreate{batchHead{"create", i.RefAlias}, *i.Create}
-	case i.Link != nil:
-		item = batchLink{batchHead{"link", i.RefAlias}, *i.Link}
-	case i.Signal != nil:
-		item = batchSignal{batchHead{"signal", i.RefAlias}, *i.Signal}
-	default:
-		return nil, errors.New("a batch item without a request")
+	for _, op := range batchOps {
+		item := op.encode(&i)
+		if item == nil {
+			continue
+		}
+		var b bytes.Buffer
+		e := json.NewEncoder(&b)
+		e.SetEscapeHTML(false)
+		err := e.Encode(item)
+		return b.Bytes(), err
 	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(item)
-	return b.Bytes(), err
+	return nil, errors.New("a batch item without a request")
 }
 
 // UnmarshalJSON implements json.Unmarshaler: it reads each item by its op's own

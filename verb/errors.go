@@ -78,7 +78,7 @@ func (r *Registry) Errors(name string) []Failure {
 	}
 	reasons := slices.Clone(errorsOf[name])
 	if name == Batch.Name { // each item fails as its verb does
-		for _, op := range batchOps {
+		for _, op := range batchOpNames() {
 			for _, f := range r.Errors(op) {
 				reasons = append(reasons, f.Reason)
 			}

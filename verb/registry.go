@@ -188,12 +188,16 @@ func schemaOf[T any]() *jsonschema.Schema {
 	var item *jsonschema.Schema
 	if reflect.TypeFor[T]() == reflect.TypeFor[BatchRequest]() {
 		// The items' own codecs check them; here they are objects with op.
+		var ops []any
+		for _, name := range batchOpNames() {
+			ops = append(ops, name)
+		}
 		item = &jsonschema.Schema{
 			Type: "object", Required: []string{"op"},
-			Description: "the members of a create, link or signal request, with op and optionally ref_alias",
+			Description: "the members of the request of the verb that op names, but for its options; base_content_hash of an update may be absent where ref is an alias",
 			Properties: map[string]*jsonschema.Schema{
-				"op":        {Type: "string", Enum: []any{"create", "link", "signal"}},
-				"ref_alias": {Type: "string"},
+				"op":        {Type: "string", Enum: ops, Description: "the verb"},
+				"ref_alias": {Type: "string", Description: "a name for what this item makes, by which others refer to it: @name; an unlink has none"},
 			},
 		}
 	}

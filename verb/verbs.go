@@ -56,7 +56,7 @@ var (
 		Name:    "batch",
 		Summary: "Run many writes in one transaction, all or none when atomic.",
 		Effect:  Write,
-		Needs:   Needs{AnyOf: []Permission{Contributor, Admin}, Note: "an admin may only import, into commons"},
+		Needs:   Needs{AnyOf: []Permission{Contributor, Reviewer, Admin}, Own: true, Note: "each item takes what its verb takes; an admin may only import, into commons"},
 	}
 )
 
@@ -163,9 +163,11 @@ const (
 // A LinkSpec is a link from an artifact that is named elsewhere.
 type LinkSpec struct {
 	Predicate    string          `json:"predicate" jsonschema:"one of the type's predicates, such as supports"`
-	To           string          `json:"to" jsonschema:"ref of the target; in a batch also @alias of an earlier item"`
+	To           string          `json:"to" jsonschema:"ref of the target; in a batch also @alias of another item"`
 	EvidenceRefs []string        `json:"evidence_refs,omitempty" jsonschema:"refs that back the link"`
 	Evidence     json.RawMessage `json:"evidence,omitempty" jsonschema:"object that says more, such as a quoted span"`
+
+	ToCreateInBatch bool `json:"to_create_in_batch,omitempty" jsonschema:"true when a later item of the batch makes the target or what evidence_refs name: they are looked for at the end"`
 }
 
 // UpdateRequest asks for a new version. At most one of Content, Patch and
@@ -206,8 +208,8 @@ type SignalRequest struct {
 
 // BatchRequest asks for many writes.
 type BatchRequest struct {
-	Items          []BatchItem `json:"items" jsonschema:"1 to 1000 writes, run in order: each has op (create, link or signal), the members of that verb's request, and optionally ref_alias, a name that later items use as @name"`
-	Atomic         bool        `json:"atomic,omitempty" jsonschema:"true writes all items or none; false leaves out those that fail"`
+	Items          []BatchItem `json:"items" jsonschema:"1 to 1000 writes, run in order: each has op (create, update, supersede, comment, signal, link, unlink or cite), the members of that verb's request but for idempotency_key and dry_run, and optionally ref_alias, a name for what it makes: @name stands for its ref in any later item, and as a link's target or evidence in any item"`
+	Atomic         bool        `json:"atomic,omitempty" jsonschema:"true writes all items or none; false leaves out those that fail, and items whose links lead to what those were to make"`
 	Import         bool        `json:"import,omitempty" jsonschema:"true marks a bulk import by an admin, who may then write and name voters"`
 	IdempotencyKey string      `json:"idempotency_key,omitempty" jsonschema:"a UUID that makes a retry return the first answer; kept 24 hours"`
 	DryRun         bool        `json:"dry_run,omitempty" jsonschema:"true checks everything and writes nothing"`

@@ -50,14 +50,15 @@ func (it *item) judgeError(e *artifact.Error) outcome {
 		return outcome{rejected, []artifact.Problem{problem("", string(e.Code), fmt.Sprintf("%s differs from what the hub has, revision %d by %s",
 			it.record.ref(), current.Revision, current.ChangedBy.ID))}}
 	}
+	if e.Code == artifact.CodeLinkTargetMissing && it.write.Link != nil {
+		return outcome{rejected, []artifact.Problem{problem(it.linkPath()+"/to", artifact.GuardTargets, "the hub has no "+it.write.Link.To)}}
+	}
 	if len(e.Problems) > 0 {
 		return outcome{rejected, it.onLine(e.Problems)}
 	}
 	// An error without problems is about an artifact that the write names.
 	message := e.Message
 	switch {
-	case e.Code == artifact.CodeLinkTargetMissing && it.write.Link != nil:
-		message = "the hub has no " + it.write.Link.To
 	case e.Code == artifact.CodeNotFound && it.write.Link != nil:
 		message = "the hub has no " + it.write.Link.From
 	case e.Code == artifact.CodeNotFound && it.write.Signal != nil:
@@ -65,8 +66,6 @@ func (it *item) judgeError(e *artifact.Error) outcome {
 	}
 	path := ""
 	switch {
-	case it.write.Link != nil && e.Code == artifact.CodeLinkTargetMissing:
-		path = it.linkPath() + "/to"
 	case it.write.Link != nil:
 		path = it.linkPath()
 	case it.write.Signal != nil && e.Code == artifact.CodeNotFound:

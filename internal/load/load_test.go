@@ -232,7 +232,7 @@ func TestReportsEveryFaultOfALine(t *testing.T) {
 		{"content against its schema", `{` + ok + `,"content":{"statement":1}}`, []string{"/content/statement: type"}},
 		{"what the hub has otherwise", `{"type":"hypothesis","id":"good","title":"another","content":{"statement":"s"},"links":[{"rel":"about","to":"gene:X"}]}`, []string{": version_conflict"}},
 		{"links to nothing, and by no predicate", strings.TrimSpace(hypothesis("h10", "contradicts", "hypothesis:none", "contradict", "hypothesis:good", "contradicts", "hypothesis:good")), []string{
-			"/links/0/to: link_target_missing", "/links/1/rel: predicate",
+			"/links/0/to: link_targets_exist", "/links/1/rel: predicate",
 		}},
 		{"a vote of 7", strings.TrimSpace(vote("v", "hypothesis:good", 7, "bob")), []string{"/content/value: enum"}},
 		{"a vote on nothing", strings.TrimSpace(vote("v", "hypothesis:none", 1, "bob")), []string{"/links/0/to: not_found"}},
@@ -544,7 +544,7 @@ func TestLoadsRealLines(t *testing.T) {
 	sum, err := load.Run(t.Context(), load.Config{
 		Invoker: &verb.Client{URL: url, Token: f.token(t, verb.Admin)}, Inputs: inputs, Import: true,
 		Reject: func(r load.Rejected) {
-			if r.Constraint == "link_target_missing" || r.Constraint == "not_found" {
+			if r.Constraint == "link_targets_exist" || r.Constraint == "not_found" {
 				missing++ // it stands beyond the lines that were taken
 			} else {
 				t.Errorf("rejected %v", r)

@@ -66,7 +66,7 @@ func newGenerator(t *testing.T, l *lab) *generator {
 		"note": text, "patch": []any{map[string]any{"op": "replace", "path": "/title", "value": text}}, "predicate": "derives_from", "reason": text,
 		"recipient": "agent:root", "ref": current(l.open.hypothesis), "revisions": 1, "role": "some-role", "roles": []any{"some-role"}, "scope": artifact.Commons,
 		"scopes": []any{labB}, "state": "investigating", "title": text, "to": current(l.open.paper), "token_id": newKey(), "type": "hypothesis",
-		"value": 1, "version": 1, "weight": 1, "with_history": true, "follow": true, "kinds": []any{"vote"}, "at": "2026-01-31T00:00:00Z", "session": true, "auto_merge": true,
+		"value": 1, "version": 1, "weight": 1, "with_history": true, "follow": true, "kinds": []any{"vote"}, "at": "2026-01-31T00:00:00Z", "session": true, "to_create_in_batch": true, "auto_merge": true,
 		"body": text, "replacement_ref": current(l.open.moved), "thread_parent": current(l.open.comment),
 		"items": []any{map[string]any{"op": "signal", "ref": current(l.open.wiki), "kind": "vote", "value": 1}},
 
@@ -311,7 +311,7 @@ func (g *generator) inner(v verb.Info, s *jsonschema.Schema) (all []variant) {
 func (g *generator) items(property string) (all []variant) {
 	first := g.open["items"].([]any)[0]
 	for _, v := range verbs() {
-		if !slices.Contains([]string{"create", "link", "signal"}, v.Name) {
+		if !slices.Contains(batched, v.Name) {
 			continue
 		}
 		for _, f := range g.variants(v) {
@@ -321,6 +321,9 @@ func (g *generator) items(property string) (all []variant) {
 			of := func(item request) request {
 				item = item.with(request{"op": v.Name})
 				whole := request{property: []any{first, item}}
+				if v.Name == verb.Supersede.Name { // what is done once cannot be done again
+					item["dry_run"] = true
+				}
 				if item["dry_run"] != nil { // the batch's own
 					whole["dry_run"] = true
 					delete(item, "dry_run")

@@ -1,0 +1,227 @@
+package hub
+
+import (
+	"context"
+	"regexp"
+	"strings"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/replicate"
+	"github.com/scidex-ai/substrate/verb"
+)
+
+var validAlias = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// items are a batch's items as ops.
+type items struct {
+	hub      *Hub
+	caller   *verb.Caller
+	imported bool
+	ops      []op // by item
+	names    itemNames
+	aliases  map[string]aliased // with @
+}
+
+// An aliased is what is known of the thing that an alias names, before the
+// transaction.
+type aliased struct {
+	typ  string
+	ref  artifact.Ref // zero for one that is named when it is made
+	link *linkOp      // nil for what is no link
+}
+
+// newItems checks all of a batch that can be checked without the database.
+func newItems(ctx context.Context, h *Hub, c *verb.Caller, in *verb.BatchRequest) *items {
+	b := &items{
+		hub: h, caller: c, imported: in.Import, ops: make([]op, len(in.Items)), aliases: make(map[string]aliased),
+		names: itemNames{own: make([]string, len(in.Items)), maker: make(map[string]int), named: make([][]naming, len(in.Items))},
+	}
+	for i := range in.Items {
+		item := &in.Items[i]
+		var o op
+		err := b.may(ctx, item)
+		if err == nil {
+			err = b.alias(i, item.RefAlias)
+		}
+		if err == nil {
+			o, err = b.op(item)
+		}
+		if err == nil {
+			b.name(i, o)
+		} else {
+			o = &refusedOp{err}
+		}
+		b.ops[i] = o
+	}
+	b.tie(in)
+	return b
+}
+
+// may refuses an item that its own verb would refuse the caller.
+func (b *items) may(ctx context.Context, item *verb.BatchItem) error {
+	if b.imported { // by an admin
+		return nil
+	}
+	return item.May(ctx)
+}
+
+// op makes the op of an item.
+func (b *items) op(item *verb.BatchItem) (op, error) {
+	switch o := item.Options(); {
+	case o.IdempotencyKey != "":
+		return nil, artifact.Invalid(artifact.Problem{Path: "/idempotency_key", Constraint: "batch_option", Message: "the key belongs to the batch"})
+	case o.DryRun:
+		return nil, artifact.Invalid(artifact.Problem{Path: "/dry_run", Constraint: "batch_option", Message: "dry_run belongs to the batch"})
+	}
+	switch {
+	case item.Create != nil:
+		return b.hub.newCreate(b.caller, item.Create, verb.Batch.Name, b.imported)
+	case item.Link != nil:
+		o, problems := b.hub.newLink(item.Link, "")
+		if problems != nil {
+			return nil, artifact.Invalid(problems...)
+		}
+		o.requestID = b.caller.RequestID
+		return o, nil
+	case item.Signal != nil:
+		return newSignal(b.caller, item.Signal, b.imported)
+	case b.imported:
+		return nil, artifact.Invalid(artifact.Problem{Path: "/op", Constraint: "import", Message: "an import brings artifacts, links and signals, and changes nothing"})
+	}
+	return b.laterOp(item)
+}
+
+// laterOp makes the op of an item that changes or answers what is there.
+func (b *items) laterOp(item *verb.BatchItem) (op, error) {
+	switch {
+	case item.Update != nil:
+		in := *item.Update // whose patch is put in canonical form
+		of, known := b.aliases[in.Ref]
+		if strings.HasPrefix(in.Ref, "@") && !known {
+			return nil, at(unknownAlias(in.Ref), "/ref")
+		}
+		o, err := b.hub.newUpdate(b.caller, &in, of.typ)
+		if err == nil {
+			o.ref, o.provenance.Verb = b.meant(in.Ref, o.ref), verb.Batch.Name
+		}
+		return o, err
+	case item.Supersede != nil:
+		o, err := b.hub.newSupersede(b.caller, item.Supersede)
+		if err != nil {
+			return nil, err
+		}
+		o.ref, o.replacement = b.meant(o.in.Ref, o.ref), b.meant(o.in.ReplacementRef, o.replacement)
+		if o.make != nil {
+			o.make.provenance.Verb = verb.Batch.Name
+		}
+		return o, nil
+	case item.Comment != nil:
+		o, err := b.hub.newComment(b.caller, item.Comment)
+		if err == nil {
+			o.provenance.Verb = verb.Batch.Name
+		}
+		return o, err
+	case item.Unlink != nil:
+		o, err := newUnlink(b.caller, item.Unlink)
+		if err == nil {
+			o.of = b.aliases[item.Unlink.Ref].link
+		}
+		return o, err
+	case item.Cite != nil:
+		return b.hub.newCite(b.caller, item.Cite)
+	}
+	return nil, artifact.Invalid(artifact.Problem{Constraint: "required", Path: "/op", Message: "an item has an op"})
+}
+
+// alias notes that an item has an alias, whatever becomes of it.
+func (b *items) alias(i int, alias string) error {
+	if alias == "" {
+		return nil
+	}
+	if _, taken := b.names.maker["@"+alias]; taken || !validAlias.MatchString(alias) {
+		return artifact.Invalid(artifact.Problem{
+			Path: "/ref_alias", Constraint: "ref_alias", Value: artifact.Received(alias),
+			Message: "an alias is 1 to 64 letters, digits, - and _, and stands once in a batch",
+		})
+	}
+	b.names.own[i], b.names.maker["@"+alias] = alias, i
+	return nil
+}
+
+// name notes what an item makes.
+func (b *items) name(i int, o op) {
+	var made aliased
+	switch o := o.(type) {
+	case *createOp:
+		made.ref = o.ref.Current()
+		b.names.maker[made.ref.String()] = i
+	case *commentOp:
+		made.typ = commentType
+	case *updateOp:
+		made.typ, made.ref = o.ref.Type, o.ref
+	case *supersedeOp:
+		if made.ref = o.made(); o.make != nil {
+			b.names.maker[made.ref.String()] = i
+		}
+	case *linkOp:
+		made.typ, made.link = replicate.LinkType, o
+	case *citeOp:
+		made.typ, made.link = replicate.LinkType, o.linkOp
+	case *signalOp:
+		made.typ = replicate.SignalType
+	}
+	if made.typ == "" {
+		made.typ = made.ref.Type
+	}
+	if alias := b.names.own[i]; alias != "" {
+		b.aliases["@"+alias] = made
+	}
+}
+
+// tie notes which items name what others make, and lets ops read what is there
+// already of what their aliases mean.
+func (b *items) tie(in *verb.BatchRequest) {
+	for i := range in.Items {
+		for _, ref := range in.Items[i].Refs() {
+			if by, ok := b.names.maker[ref.Text]; ok && by != i {
+				b.names.named[by] = append(b.names.named[by], naming{i, ref})
+			}
+		}
+		switch o := b.ops[i].(type) {
+		case *linkOp:
+			b.mean(o)
+		case *citeOp:
+			b.mean(o.linkOp)
+		case *createOp:
+			for _, l := range o.links {
+				b.mean(l)
+			}
+		case *signalOp:
+			o.ref = b.meant(o.refText, o.ref)
+		case *unlinkOp:
+			o.key.from, o.key.to = b.meant(o.in.From, o.key.from), b.meant(o.in.To, o.key.to)
+		}
+	}
+}
+
+func (b *items) mean(l *linkOp) {
+	l.from, l.to = b.meant(l.fromText, l.from), b.meant(l.toText, l.to)
+	l.single = b.hub.isSingle(l.from.Type, l.predicate)
+}
+
+// meant returns what is known of the ref that a text means.
+func (b *items) meant(text string, ref artifact.Ref) artifact.Ref {
+	if strings.HasPrefix(text, "@") {
+		if a := b.aliases[text]; a.ref.ID != "" {
+			return a.ref
+		}
+	}
+	return ref
+}
+
+// A refusedOp is an item that was refused before the transaction.
+type refusedOp struct{ err error }
+
+func (*refusedOp) needs(*needs)                    {}
+func (o *refusedOp) decide(*state) error           { return o.err }
+func (*refusedOp) answer(artifact.Seq, string) any { return nil }
