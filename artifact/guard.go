@@ -52,6 +52,7 @@ const (
 	GuardDOI         = "doi_syntax"
 	GuardNCT         = "nct_number"
 	GuardGene        = "hgnc_symbol"
+	GuardResolveGene = "resolve_gene_symbols"
 	GuardChEBI       = "chebi_id"
 )
 
@@ -75,6 +76,7 @@ var guards = []Guard{
 	{Name: GuardDOI, Doc: "DOIs in markers and in fields called doi are well-formed", Mode: ModeEnforce, Kind: CiteDOI, In: anywhere},
 	{Name: GuardNCT, Doc: "numbers of ClinicalTrials.gov are well-formed", Mode: ModeEnforce, Kind: CiteNCT, In: anywhere},
 	{Name: GuardGene, Doc: "gene symbols in [HGNC:x] markers and in the fields for them are written as HGNC does", Mode: ModeEnforce, Kind: CiteGene, In: anywhere},
+	{Name: GuardResolveGene, Doc: "gene symbols in [HGNC:x] markers and in the fields for them are those of genes here; nothing is looked for while no gene is", Mode: ModeShadow, Kind: CiteGene, In: InMarker | InField, Resolves: true},
 	{Name: GuardChEBI, Doc: "ids of ChEBI are well-formed", Mode: ModeEnforce, Kind: CiteChEBI, In: anywhere},
 	{Name: GuardTargets, Doc: "what a link leads to exists, or is made in the same batch; kept for every type", Mode: ModeEnforce},
 	{Name: GuardSelf, Doc: "nothing supersedes itself; kept for every type", Mode: ModeEnforce},

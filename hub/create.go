@@ -339,6 +339,9 @@ func (o *createOp) decide(s *state) error {
 	if err := s.claimPaper(o.ref, o.scope, o.papers); err != nil {
 		return err
 	}
+	if h.Type == geneType {
+		s.papers.addGene(h.ID, h.Scope)
+	}
 	if err := s.addRevision(h, o.content, o.provenance, "", o.signatures); err != nil {
 		return err
 	}

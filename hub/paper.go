@@ -77,12 +77,19 @@ func keyKind(k artifact.CitationKind) string { return strings.ToLower(string(k))
 
 // queue reads which papers are cited, in some scopes.
 func (p papers) queue(b *pgx.Batch, scopes []string, cited map[citation]bool) {
-	if len(cited) == 0 {
-		return
-	}
-	var kinds, keys []string
+	var kinds, keys, symbols []string
 	for c := range cited {
+		if c.Kind == artifact.CiteGene {
+			symbols = append(symbols, c.ID)
+			continue
+		}
 		kinds, keys = append(kinds, keyKind(c.Kind)), append(keys, c.ID)
+	}
+	if symbols != nil {
+		p.queueGenes(b, scopes, symbols)
+	}
+	if keys == nil {
+		return
 	}
 	b.Queue(papersQuery, scopes, kinds, keys).Query(func(rows pgx.Rows) error {
 		var kind, key, scope, id string
@@ -109,12 +116,12 @@ func (p papers) in(scope string, c citation) string {
 	return cmp.Or(p[paperIn{c, scope}], p[paperIn{c, artifact.Commons}])
 }
 
-// known returns which citations resolve to a paper that all who see a scope may
-// know of.
+// known returns which citations resolve to a paper or gene that all who see a scope
+// may know of. Where there are no genes at all, nothing is told of any.
 func (p papers) known(lookups []citation, scope string) map[citation]bool {
 	known := make(map[citation]bool, len(lookups))
 	for _, l := range lookups {
-		known[l] = p.in(scope, l) != ""
+		known[l] = p.in(scope, l) != "" || l.Kind == artifact.CiteGene && p.in(scope, anyGene) == ""
 	}
 	return known
 }
