@@ -124,6 +124,7 @@ func (m *member) decide(ctx context.Context, db querier, h *Hub, l *loaded) erro
 // with. Otherwise it was not written, and is to be run alone.
 func (m *member) settle(err error) bool {
 	if err == nil {
+		m.needs.conflict = m.needs.conflict || errors.Is(m.err, errNeedsContent)
 		return !goesAlone(m.err)
 	}
 	unknown, ok := errors.AsType[*artifact.Error](err) // whether it was written

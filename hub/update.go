@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"strconv"
@@ -42,7 +43,8 @@ type updateOp struct {
 	schema     *artifact.Schema
 	in         *verb.UpdateRequest
 	ref        artifact.Ref
-	content    []byte // canonical, when the request gives the whole
+	content    []byte               // canonical, when the request gives the whole
+	inspection *artifact.Inspection // of that content
 	signatures []byte
 	provenance replicate.Provenance
 	requestID  string
@@ -113,6 +115,9 @@ func (h *Hub) newUpdate(c *verb.Caller, in *verb.UpdateRequest, typ string) (*up
 	if problems != nil {
 		return nil, artifact.Invalid(problems...)
 	}
+	if o.content != nil {
+		o.inspection = inspect(o.schema, o.content, false)
+	}
 	return o, nil
 }
 
@@ -143,9 +148,14 @@ func (o *updateOp) mayShare() bool { return true }
 func (o *updateOp) aliased() bool { return strings.HasPrefix(o.in.Ref, "@") }
 
 func (o *updateOp) needs(n *needs) {
+	whole := o.content != nil // which needs the current one in a conflict only
 	if o.ref.ID != "" {
-		n.write[o.ref] = true
-		n.bases[o.ref.At(o.in.BaseContentHash)] = true
+		n.write[o.ref] = n.write[o.ref] || !whole
+	}
+	if whole {
+		for _, c := range o.inspection.Lookups() {
+			n.cited[c] = true
+		}
 	}
 	n.types[o.ref.Type] = true
 	n.versions[o.ref.Type] = o.schema.SchemaVersion
@@ -170,7 +180,7 @@ func (o *updateOp) decide(s *state) error {
 	if err := o.allowed(s, current); err != nil {
 		return err
 	}
-	if !s.bases[o.ref.At(o.base)] && o.base != current.ContentHash {
+	if o.base != current.ContentHash && s.content(o.ref.At(o.base)) == nil {
 		e := artifact.Invalid(artifact.Problem{
 			Path: "/base_content_hash", Constraint: "known_version", Message: "the artifact never had this version",
 			Value: artifact.Received(o.base.String()),
@@ -215,7 +225,10 @@ func (o *updateOp) decide(s *state) error {
 
 // guard runs the type's validators, and keeps what a paper is cited by.
 func (o *updateOp) guard(s *state, current *head, next nextVersion) error {
-	inspection := inspect(o.schema, next.Content, false)
+	inspection := o.inspection
+	if inspection == nil || !bytes.Equal(next.Content, o.content) {
+		inspection = inspect(o.schema, next.Content, false)
+	}
 	refused, shadowed := inspection.Check(s.papers.known(inspection.Lookups(), current.Scope), "/content")
 	if refused != nil {
 		return artifact.Invalid(refused...)
@@ -300,9 +313,9 @@ func (o *updateOp) nextVersion(s *state, current *head) (n nextVersion, err erro
 	if current.ContentHash == o.base {
 		return o.apply(now)
 	}
-	base := s.content(o.ref.At(o.base))
-	if base == nil {
-		return n, errNeedsContent // it became stale after the base was looked for
+	base := s.content(o.ref.At(o.base)) // decide has found it
+	if current.content == nil || base.Content == nil {
+		return n, errNeedsContent
 	}
 	theirs, err := o.apply(*base)
 	if err != nil {
@@ -423,13 +436,16 @@ func (o *updateOp) reads(s *state, round int, r *reads) {
 	current, ok := s.heads[o.ref]
 	base := o.ref.At(o.in.BaseContentHash)
 	if round == 0 {
-		if ok && current.ContentHash != base.Hash && s.bases[base] {
+		if ok && current.ContentHash != base.Hash {
 			r.contents[base] = true
 		}
 		return
 	}
 	if !ok && !o.aliased() {
 		return // it will not be found
+	}
+	if ok && o.content != nil && current.ContentHash == base.Hash && o.ref.Type != paperType {
+		return // its needs had all
 	}
 	for _, c := range o.cites(current, s.content(base)) {
 		r.cited[c] = true

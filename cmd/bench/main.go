@@ -1,7 +1,7 @@
 // Command bench measures the product, each figure beside its floor in the same
 // run: what plain code reaches on the same machine for the same work.
 //
-// write.go measures commits, feed.go the way from a commit to a subscriber's
+// write.go measures commits, batch.go bulk writes, feed.go the way from a commit to a subscriber's
 // frame, apply.go the replica, read.go a point read over GraphQL, token.go the
 // check of a caller's token, merge.go three-way merges.
 package main
@@ -15,6 +15,7 @@ import (
 	"math"
 	"os"
 	"os/signal"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"syscall"
@@ -28,16 +29,38 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	only := flag.String("only", "", "comma-separated benchmarks: write, feed, apply, read, token, merge; empty for all")
+	only := flag.String("only", "", "comma-separated benchmarks: write, batch, feed, apply, read, token, merge; empty for all")
 	slice := flag.Duration("slice", 2*time.Second, "length of one measured slice")
 	rounds := flag.Int("rounds", 3, "slices of each, interleaved with the floor's")
+	profile := flag.String("cpuprofile", "", "file to write a CPU profile of the whole run to, for go tool pprof")
 	flag.Parse()
-	err := run(ctx, os.Stdout, *only, *slice, *rounds)
-	stop()
+	stopProfile, err := startProfile(*profile)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+	err = run(ctx, os.Stdout, *only, *slice, *rounds)
+	stop()
+	stopProfile()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// startProfile profiles the program's own CPU into a file, if one is named.
+func startProfile(name string) (stop func(), err error) {
+	if name == "" {
+		return func() {}, nil
+	}
+	f, err := os.Create(name) //nolint:gosec // the caller's own choice
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		_ = f.Close()
+	}, pprof.StartCPUProfile(f)
 }
 
 // A bench is what the measures share.
@@ -76,7 +99,7 @@ func run(ctx context.Context, out io.Writer, only string, slice time.Duration, r
 	for _, m := range []struct {
 		name string
 		run  func(context.Context) error
-	}{{"write", b.write}, {"feed", b.feed}, {"apply", b.apply}, {"read", b.read}, {"token", b.token}, {"merge", b.merge}} {
+	}{{"write", b.write}, {"batch", b.batch}, {"feed", b.feed}, {"apply", b.apply}, {"read", b.read}, {"token", b.token}, {"merge", b.merge}} {
 		if only != "" && !slices.Contains(strings.Split(only, ","), m.name) {
 			continue
 		}

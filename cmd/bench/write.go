@@ -165,7 +165,7 @@ func floorCreate(ctx context.Context, pool *pgxpool.Pool) error {
 		return err
 	}
 	defer conn.Release()
-	id := "h-" + uuid.NewString()
+	id := newID("h-")
 	now := time.Now()
 	hash := artifact.HashBytes([]byte(id))
 	b := new(pgx.Batch)
