@@ -91,12 +91,16 @@ func (h *Hub) agentsUpdate(ctx context.Context, in verb.AgentsUpdateRequest) (ou
 		},
 	})
 	if err == nil && in.MayDelegate != nil && out.Seq > 0 {
-		// It counts from the answer on.
-		if err := h.access.load(ctx, h.db); err != nil {
-			h.log.WarnContext(ctx, "who may delegate could not be read again; the feed brings it", "err", err)
-		}
+		h.readDelegates(ctx)
 	}
 	return out, err
+}
+
+// readDelegates makes who may delegate count from an answer on.
+func (h *Hub) readDelegates(ctx context.Context) {
+	if err := h.access.load(ctx, h.db); err != nil {
+		h.log.WarnContext(ctx, "who may delegate could not be read again; the feed brings it", "err", err)
+	}
 }
 
 // agentsRegister answers the verb of that name.
@@ -105,7 +109,7 @@ func (h *Hub) agentsRegister(ctx context.Context, in verb.AgentsRegisterRequest)
 	if err != nil {
 		return out, err
 	}
-	return single[verb.AgentResult](ctx, h, c, &writeRequest{
+	out, err = single[verb.AgentResult](ctx, h, c, &writeRequest{
 		verb: verb.AgentsRegister.Name, request: in, options: in.WriteOptions,
 		prepare: func() ([]op, error) {
 			problems := verb.CheckKind("/kind", in.Kind)
@@ -132,6 +136,10 @@ func (h *Hub) agentsRegister(ctx context.Context, in verb.AgentsRegisterRequest)
 			return []op{o}, nil
 		},
 	})
+	if err == nil && out.Seq > 0 {
+		h.readDelegates(ctx)
+	}
+	return out, err
 }
 
 func checkHandle(handle string) []artifact.Problem {
