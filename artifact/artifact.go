@@ -47,6 +47,9 @@ type Artifact struct {
 	Signatures    json.RawMessage `json:"additional_signatures,omitempty"` // an array, as given
 	Redaction     json.RawMessage `json:"redaction,omitempty"`             // at, by and reason, of a version whose body was taken out
 	Provenance    json.RawMessage `json:"provenance,omitempty"`            // who wrote this version and on whose behalf, where one version is read
+	// UpgradedContent is the content in the form of the type's current schema, when
+	// that broke with the form of the version.
+	UpgradedContent json.RawMessage `json:"upgraded_content,omitempty"`
 }
 
 // A Seq is a place in the hub's event log: 1 for the first change, rising by one

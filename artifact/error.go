@@ -40,6 +40,7 @@ const (
 	ReasonUnknownBase          = "unknown_base"
 	ReasonUnconfirmed          = "unconfirmed"
 	ReasonSeqOutOfRange        = "seq_out_of_range"
+	ReasonIncompatible         = "incompatible"
 	ReasonTokenTooLong         = "token_too_long_for_cookie"
 	ReasonResponseTooLarge     = "response_too_large"
 
@@ -65,6 +66,7 @@ const (
 
 	ReasonWritePolicy  = "write_policy"
 	ReasonNotUpdated   = "not_updated"
+	ReasonBuiltIn      = "built_in"
 	ReasonParticipants = "participants"
 
 	ReasonBusy                = "busy"

@@ -1,11 +1,8 @@
 package artifact
 
 import (
-	"bytes"
-	"embed"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,7 +20,9 @@ type Schema struct {
 	LockMode      string                `json:"lock_mode,omitempty"` // content_hash
 	Mutability    Mutability            `json:"mutability"`
 	WritePolicy   string                `json:"write_policy,omitempty"` // direct (default), propose or family
+	Use           []string              `json:"use,omitempty"`          // the verbs that write the type instead
 	Visibility    string                `json:"visibility,omitempty"`   // scope (default) or participants
+	Evidence      *EvidenceRule         `json:"evidence,omitempty"`
 	ContentSchema json.RawMessage       `json:"content_schema"`
 	Links         map[string]LinkRule   `json:"links,omitempty"`
 	Signals       map[string]SignalRule `json:"signals,omitempty"`
@@ -34,10 +33,31 @@ type Schema struct {
 	ValidatorModes map[string]ValidatorMode `json:"validator_modes,omitempty"`
 	Merge          *MergeRule               `json:"merge,omitempty"`
 	Search         *SearchRule              `json:"search,omitempty"`
+	// Compatibility is of this version with artifacts of the one before. A breaking
+	// one names a migrator.
+	Compatibility string          `json:"compatibility,omitempty"` // compatible (default) or breaking
+	Migrator      string          `json:"migrator,omitempty"`
+	Migrate       json.RawMessage `json:"migrate,omitempty"` // the steps of [MigratorPatch]
 
-	content *Validator
-	id      *regexp.Regexp
+	document []byte // canonical, as it was given
+	content  *Validator
+	id       *regexp.Regexp
 }
+
+// SchemaType is the type of artifact whose content is a [Schema]. Its own schema is
+// a part of the program, which no update changes.
+const SchemaType = "schema"
+
+// Ways in which artifacts of a type are written.
+const (
+	WriteDirect  = "direct"  // by create and update
+	WritePropose = "propose" // by candidates
+	WriteFamily  = "family"  // by verbs of their own
+)
+
+// CompatibilityBreaking is the compatibility of a version that not all artifacts
+// of the one before are valid under.
+const CompatibilityBreaking = "breaking"
 
 // Mutability says which writes a type allows after creation.
 type Mutability string
@@ -62,8 +82,15 @@ type IDStrategy struct {
 // author and those they are addressed to may see.
 const VisibilityParticipants = "participants"
 
+// An EvidenceRule says what artifacts of a type are to reasoning on evidence.
+type EvidenceRule struct {
+	Role               string `json:"role"` // root, derived, configuration or none
+	GenerationEligible bool   `json:"generation_eligible,omitempty"`
+}
+
 // A LinkRule says where links with one predicate may lead.
 type LinkRule struct {
+	Description      string   `json:"description,omitempty"`
 	ToTypes          []string `json:"to_types"` // empty: any
 	EvidenceRequired bool     `json:"evidence_required,omitempty"`
 	Cardinality      string   `json:"cardinality,omitempty"` // many (default) or one
@@ -71,6 +98,7 @@ type LinkRule struct {
 
 // A SignalRule says what values one kind of signal takes.
 type SignalRule struct {
+	Description string    `json:"description,omitempty"`
 	Dimensions  []string  `json:"dimensions,omitempty"` // empty: the kind has none
 	Values      []float64 `json:"values,omitempty"`
 	ValueRange  []float64 `json:"value_range,omitempty"` // [least, greatest]
@@ -106,98 +134,11 @@ type SearchRule struct {
 	Facets []string `json:"facets,omitempty"`
 }
 
-//go:embed schemas/*.json
-var shipped embed.FS
+// Document returns the document that s was read from, in canonical form.
+func (s *Schema) Document() json.RawMessage { return s.document }
 
-// ShippedSchemas returns the schemas that the product ships, by type in order,
-// with the document of each as it is stored. They are the program's own text: a
-// fault in one is a panic.
-func ShippedSchemas() []*Schema {
-	names, err := fs.Glob(shipped, "schemas/*.json")
-	if err != nil {
-		panic(err)
-	}
-	all := make([]*Schema, 0, len(names))
-	for _, name := range names {
-		raw, err := shipped.ReadFile(name)
-		if err != nil {
-			panic(err)
-		}
-		s, err := ParseSchema(raw)
-		if err != nil {
-			panic(fmt.Sprintf("shipped schema %s: %v", name, err))
-		}
-		all = append(all, s)
-	}
-	return all
-}
-
-// ParseSchema reads a schema document and compiles it. Unknown members are
-// refused. Its error is an [*Error] with code [CodeValidationFailed].
-func ParseSchema(raw []byte) (*Schema, error) {
-	s := new(Schema)
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	if err := d.Decode(s); err != nil {
-		return nil, Invalid(Problem{Constraint: "schema_document", Message: err.Error()})
-	}
-	if problems := s.compile(); len(problems) > 0 {
-		return nil, Invalid(problems...)
-	}
-	return s, nil
-}
-
-func (s *Schema) compile() (problems []Problem) {
-	report := func(path, constraint, message string) {
-		problems = append(problems, Problem{Path: path, Constraint: constraint, Message: message})
-	}
-	if !ValidType(s.Type) {
-		report("/type", "type_name", "a type's name is [a-z][a-z0-9_]{0,63}")
-	}
-	if s.SchemaVersion < 1 {
-		report("/schema_version", "minimum", "versions count from 1")
-	}
-	switch s.Mutability {
-	case Immutable, AppendOnly, MutableWithHistory, SupersededOnly:
-	default:
-		report("/mutability", "enum", "mutability is immutable, append_only, mutable_with_history or superseded_only")
-	}
-	if !strings.Contains(s.IDStrategy.Format, "{uuid}") {
-		report("/id_strategy/format", "format", "the format of an id contains {uuid}")
-	}
-	if p := s.IDStrategy.Pattern; p != "" {
-		re, err := regexp.Compile(`\A(?:` + p + `)\z`)
-		if err != nil {
-			report("/id_strategy/pattern", "re2", err.Error())
-		}
-		s.id = re
-	}
-	for kind, rule := range s.Signals {
-		switch rule.Aggregation {
-		case AggregateReplace, AggregateSum, AggregateAppend:
-		default:
-			report("/signals/"+EscapePointer(kind)+"/aggregation", "enum", "aggregation is replace, sum or append")
-		}
-		if n := len(rule.ValueRange); n != 0 && n != 2 {
-			report("/signals/"+EscapePointer(kind)+"/value_range", "length", "a range is [least, greatest]")
-		}
-	}
-	problems = append(problems, CheckValidators(s.Validators, "/validators")...)
-	problems = append(problems, CheckValidatorModes(s.ValidatorModes, s.Validators, "/validator_modes")...)
-	if l := s.Lifecycle; l != nil {
-		if len(l.States) == 0 {
-			report("/lifecycle/states", "min_items", "a lifecycle has at least one state")
-		} else if l.Initial != "" && !slices.Contains(l.States, l.Initial) {
-			report("/lifecycle/initial", "enum", "the initial state is one of the states")
-		}
-	}
-	v, err := NewValidator(s.ContentSchema)
-	if err != nil {
-		report("/content_schema", "json_schema", err.Error())
-	}
-	s.content = v
-	return problems
-}
+// WrittenDirectly reports whether the generic verbs write artifacts of the type.
+func (s *Schema) WrittenDirectly() bool { return s.WritePolicy == "" || s.WritePolicy == WriteDirect }
 
 // Validate checks canonical content against the type's schema. The problems
 // name every fault, with paths that begin with at.

@@ -3,6 +3,7 @@ package artifact_test
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/scidex-ai/substrate/artifact"
@@ -24,7 +25,10 @@ func TestShippedSchemas(t *testing.T) {
 	for _, s := range artifact.ShippedSchemas() {
 		got = append(got, s.Type)
 	}
-	want := []string{"comment", "disease", "evidence", "gene", "group", "hypothesis", "message", "paper", "wiki_page"}
+	want := strings.Fields(`analysis approach comment dataset debate_round debate_session disease evidence evidence_assessment
+		evidence_facet evidence_package evidence_question evidence_record evidence_request experience experiment figure finding
+		gate_result gene group handoff handoff_receipt hypothesis knowledge_gap memory message model notebook paper profile prompt
+		schema search_plan search_result skill source study_design tool tool_call topic_memory wiki_page`)
 	if len(got) != len(want) {
 		t.Fatalf("shipped types = %v, want %v", got, want)
 	}

@@ -90,6 +90,10 @@ var english = message.NewPrinter(language.English)
 
 // collect turns the leaves of a validation error into problems.
 func (v *Validator) collect(e *jsonschema.ValidationError, doc any, at string, out *[]Problem) {
+	if k, ok := e.ErrorKind.(*kind.PropertyNames); ok { // the library does not keep where it is
+		*out = append(*out, Problem{Path: at, Constraint: "propertyNames", Message: "the name " + k.Property + " is not allowed", Value: Received(k.Property)})
+		return
+	}
 	if len(e.Causes) > 0 {
 		for _, cause := range e.Causes {
 			v.collect(cause, doc, at, out)

@@ -27,7 +27,7 @@ func (r *Resolver) artifact(ctx context.Context, ref artifact.Ref) (view.Artifac
 }
 
 // unversioned are the types of ref that name no document.
-var unversioned = []string{"kg_edge", "signal", "schema", "scope"}
+var unversioned = []string{"kg_edge", "signal", "scope"}
 
 func hasVersions(typ string) bool { return !slices.Contains(unversioned, typ) }
 

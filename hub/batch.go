@@ -25,6 +25,15 @@ func (h *Hub) batch(ctx context.Context, in verb.BatchRequest) (out verb.BatchRe
 			Path: "/items", Constraint: "items", Message: fmt.Sprintf("a batch has 1 to %d items, not %d", verb.MaxBatchItems, n),
 		})
 	}
+	types := []string{}
+	for i := range in.Items {
+		if create := in.Items[i].Create; create != nil {
+			types = append(types, create.Type)
+		}
+	}
+	if err := h.schemas.ensure(ctx, h.db, types...); err != nil {
+		return out, err
+	}
 	w := &writeRequest{
 		verb: verb.Batch.Name, request: in, partial: !in.Atomic, keeps: true, imported: in.Import,
 		options: verb.WriteOptions{IdempotencyKey: in.IdempotencyKey, DryRun: in.DryRun},

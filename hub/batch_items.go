@@ -101,6 +101,9 @@ func (b *items) laterOp(item *verb.BatchItem) (op, error) {
 			return nil, at(unknownAlias(in.Ref), "/ref")
 		}
 		o, err := b.hub.newUpdate(b.caller, &in, of.typ)
+		if err == nil && o.ref.Type == artifact.SchemaType {
+			err = artifact.Invalid(artifact.Problem{Path: "/ref", Constraint: "alone", Message: "a type is changed by a request of its own"})
+		}
 		if err == nil {
 			o.ref, o.provenance.Verb = b.meant(in.Ref, o.ref), verb.Batch.Name
 		}

@@ -20,6 +20,9 @@ func (h *Hub) create(ctx context.Context, in verb.CreateRequest) (out verb.Write
 	if err != nil {
 		return out, err
 	}
+	if err := h.schemas.ensure(ctx, h.db, in.Type); err != nil {
+		return out, err
+	}
 	return single[verb.WriteResult](ctx, h, c, &writeRequest{
 		verb: "create", request: in, options: in.WriteOptions,
 		prepare: func() ([]op, error) {
@@ -32,8 +35,9 @@ func (h *Hub) create(ctx context.Context, in verb.CreateRequest) (out verb.Write
 // A createOp makes one artifact.
 type createOp struct {
 	schema     *artifact.Schema
-	ref        artifact.Ref // pinned
-	spare      string       // id instead of one by which a paper is cited, should an earlier paper have that
+	makes      *artifact.Schema // the type that it makes, if it makes one
+	ref        artifact.Ref     // pinned
+	spare      string           // id instead of one by which a paper is cited, should an earlier paper have that
 	scope      string
 	title      string
 	state      string
@@ -58,6 +62,12 @@ func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, verbName string,
 	}
 	if err := directWrites(schema); err != nil {
 		return nil, err
+	}
+	if in.Type == artifact.SchemaType {
+		if err := mayChangeTypes(c); err != nil {
+			return nil, err
+		}
+		in = typeRequest(in)
 	}
 	var problems []artifact.Problem
 	note := func(p *artifact.Problem) {
@@ -92,11 +102,17 @@ func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, verbName string,
 		note(&artifact.Problem{Path: "/links", Constraint: "max_items", Message: "at most " + strconv.Itoa(verb.MaxLinksPerWrite) + " links"})
 	}
 	problems = append(problems, contentFaults...)
-	if content != nil {
+	var makes *artifact.Schema
+	switch {
+	case content == nil:
+	case in.Type == artifact.SchemaType:
+		makes, faults = checkNewType(scope, id, content)
+		problems = append(problems, faults...)
+	default:
 		problems = append(problems, schema.Validate(content, "/content")...)
 	}
 	o := &createOp{
-		schema: schema, scope: scope, signatures: signatures, title: in.Title, state: state, content: content,
+		schema: schema, makes: makes, scope: scope, signatures: signatures, title: in.Title, state: state, content: content,
 		provenance: provenance(c, verbName, imported), requestID: c.RequestID,
 		ref: artifact.Ref{Type: in.Type, ID: id}, spare: spare, fresh: in.ID == "" && spare == "",
 	}
@@ -152,18 +168,6 @@ func (h *Hub) shadow(typ string, found []artifact.Problem) []artifact.Problem {
 		h.log.Debug("validators in shadow mode found faults", "type", typ, "problems", len(found))
 	}
 	return found
-}
-
-// directWrites refuses types that are not written by the generic verbs.
-func directWrites(s *artifact.Schema) error {
-	if s.WritePolicy == "" || s.WritePolicy == "direct" {
-		return nil
-	}
-	return &artifact.Error{
-		Code: artifact.CodeMutability, Reason: artifact.ReasonWritePolicy,
-		Message: "artifacts of type " + s.Type + " are not written by this verb",
-		Details: map[string]any{"write_policy": s.WritePolicy},
-	}
 }
 
 // newID makes an id by the type's strategy. UUIDv7 ids sort by age.
@@ -307,8 +311,10 @@ func (o *createOp) decide(s *state) error {
 	if !s.known[o.scope] {
 		return noScopeToWrite(o.scope)
 	}
-	if err := s.needWriter(o.scope, "creating"); err != nil {
-		return err
+	if o.makes == nil { // newCreate has asked for more
+		if err := s.needWriter(o.scope, "creating"); err != nil {
+			return err
+		}
 	}
 	if _, exists := s.heads[o.ref.Current()]; o.spare != "" && (exists || s.taken[o.ref.Current()]) {
 		o.rename(o.spare) // whether this paper is here already, claimPaper tells
@@ -341,6 +347,11 @@ func (o *createOp) decide(s *state) error {
 	}
 	if h.Type == geneType {
 		s.papers.addGene(h.ID, h.Scope)
+	}
+	if o.makes != nil {
+		if err := s.putType(o.makes); err != nil {
+			return err
+		}
 	}
 	if err := s.addRevision(h, o.content, o.provenance, "", o.signatures); err != nil {
 		return err

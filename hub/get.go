@@ -104,6 +104,7 @@ func (h *Hub) getArtifact(ctx context.Context, c *verb.Caller, in *verb.GetReque
 	if err := scanArtifact(h.db.QueryRow(ctx, query, args...), &out.Artifact, &out.AsOf, &stamped); err != nil {
 		return err
 	}
+	h.schemas.upgrade(&out.Artifact)
 	// As in the feed's row, and so as nodes answer it.
 	var p replicate.Provenance
 	if err := json.Unmarshal([]byte(stamped), &p); err != nil {

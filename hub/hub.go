@@ -167,7 +167,9 @@ func Open(ctx context.Context, c Config) (*Hub, error) {
 		return nil, err
 	}
 	h.metrics = newMetrics(h, c.Metrics)
-	h.pump = newPump(h.db, c.Log, c.PollInterval, c.RingBytes, h.access.follow)
+	h.pump = newPump(h.db, c.Log, c.PollInterval, c.RingBytes, func(rows []logRow) error {
+		return errors.Join(h.access.follow(rows), h.schemas.follow(rows))
+	})
 	if err := h.access.load(ctx, h.db); err != nil {
 		return nil, err
 	}

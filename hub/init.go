@@ -94,23 +94,23 @@ func seed(ctx context.Context, db *pgxpool.Pool) error {
 		if err := seedIdentity(ctx, tx); err != nil {
 			return err
 		}
-		var rows changeRows
-		now := artifact.Now()
-		if err := seedCommons(ctx, tx, &rows, now); err != nil {
+		caller := &verb.Caller{Actor: system, RequestID: uuid.NewString(), Now: artifact.Now()}
+		s := newLoaded().view(nil, &member{caller: caller, request: new(writeRequest), needs: newNeeds(nil)})
+		if err := seedCommons(ctx, tx, &s.rows, caller.Now); err != nil {
 			return err
 		}
-		if err := seedSchemas(ctx, tx, &rows, now); err != nil {
+		if err := seedSchemas(ctx, tx, s); err != nil {
 			return err
 		}
-		if err := seedAgents(ctx, tx, &rows); err != nil {
+		if err := seedAgents(ctx, tx, &s.rows); err != nil {
 			return err
 		}
-		if len(rows.kind) == 0 {
+		if len(s.rows.kind) == 0 {
 			return nil
 		}
-		caller := &verb.Caller{Actor: system, RequestID: uuid.NewString(), Now: now}
 		b := new(pgx.Batch)
-		queueAppend(b, []commit{{rows: &rows, caller: caller, verb: "init"}})
+		s.queue(b)
+		queueAppend(b, []commit{{rows: &s.rows, caller: caller, verb: "init"}})
 		return tx.SendBatch(ctx, b).Close()
 	})
 }
@@ -164,26 +164,4 @@ func seedCommons(ctx context.Context, tx pgx.Tx, rows *changeRows, now timeOf) e
 		return err
 	}
 	return rows.put(artifact.Commons, replicate.KindScope, "scope:"+commons.ID, 1, artifact.Hash{}, commons, nil)
-}
-
-// seedSchemas registers shipped schema versions that the registry lacks. A
-// shipped version replaces the current one only when it is newer, so a type
-// that was changed at run time stays as it is.
-func seedSchemas(ctx context.Context, tx pgx.Tx, rows *changeRows, now timeOf) error {
-	for _, s := range artifact.ShippedSchemas() {
-		var current int
-		const query = `
-			SELECT coalesce(max(schema_version), 0) FROM schema_registry
-			WHERE artifact_type = $1`
-		if err := tx.QueryRow(ctx, query, s.Type).Scan(&current); err != nil {
-			return err
-		}
-		if current >= s.SchemaVersion {
-			continue
-		}
-		if err := registerSchema(ctx, tx, rows, s, system.ID, now); err != nil {
-			return fmt.Errorf("register type %s: %w", s.Type, err)
-		}
-	}
-	return nil
 }

@@ -142,9 +142,9 @@ func (o *linkOp) ends(s *state) (from, to *head, err error) {
 	if from, err = s.visible(o.from); err != nil {
 		return nil, nil, err
 	}
-	schema := s.hub.schemas.get(from.Type)
-	if schema == nil {
-		return nil, nil, errStaleSchemas
+	schema, err := s.schemaOf(from.Type)
+	if err != nil {
+		return nil, nil, err
 	}
 	if p := schema.CheckLink(o.predicate, o.to.Type, ""); p != nil {
 		return nil, nil, artifact.Invalid(*p)

@@ -149,6 +149,9 @@ func (l *loaded) read(ctx context.Context, conn *pgxpool.Conn, members []*member
 	l.queueSingles(b, n)
 	l.queueSignals(b, n)
 	l.papers.queue(b, n.seen, n.cited)
+	if n.still {
+		b.Queue(stillQuery)
+	}
 	if len(n.types) > 0 {
 		b.Queue(registryQuery, keysOf(n.types)).Query(func(rows pgx.Rows) error {
 			var typ string

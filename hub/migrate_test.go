@@ -104,9 +104,9 @@ func TestInit(t *testing.T) {
 	})
 	for name, cut := range map[string]string{
 		"before goose ran":             `CREATE TABLE migration_checksum (version bigint PRIMARY KEY, sha256 text NOT NULL)`,
-		"before checksums were noted":  `DELETE FROM migration_checksum; DELETE FROM hub; DELETE FROM epoch; DELETE FROM signing_key; DELETE FROM scope; DELETE FROM schema_registry; TRUNCATE feed.change, event, write_journal`,
-		"before the hub had a row":     `DELETE FROM hub; DELETE FROM epoch; DELETE FROM signing_key; DELETE FROM scope; DELETE FROM schema_registry; TRUNCATE feed.change, event, write_journal`,
-		"before there were partitions": `DELETE FROM hub; DELETE FROM epoch; DELETE FROM signing_key; DELETE FROM scope; DELETE FROM schema_registry; TRUNCATE write_journal; DROP TABLE feed.change_0, feed.change_1048576, event_0, event_1048576`,
+		"before checksums were noted":  `DELETE FROM migration_checksum; DELETE FROM hub; DELETE FROM epoch; DELETE FROM signing_key; DELETE FROM scope; DELETE FROM schema_registry; DELETE FROM artifact; DELETE FROM artifact_revision; TRUNCATE feed.change, event, write_journal`,
+		"before the hub had a row":     `DELETE FROM hub; DELETE FROM epoch; DELETE FROM signing_key; DELETE FROM scope; DELETE FROM schema_registry; DELETE FROM artifact; DELETE FROM artifact_revision; TRUNCATE feed.change, event, write_journal`,
+		"before there were partitions": `DELETE FROM hub; DELETE FROM epoch; DELETE FROM signing_key; DELETE FROM scope; DELETE FROM schema_registry; DELETE FROM artifact; DELETE FROM artifact_revision; TRUNCATE write_journal; DROP TABLE feed.change_0, feed.change_1048576, event_0, event_1048576`,
 	} {
 		t.Run("goes on after an interruption "+name, func(t *testing.T) {
 			setup := initHub
@@ -114,9 +114,9 @@ func TestInit(t *testing.T) {
 				setup = nil
 			}
 			db := pgtest.New(t, setup)
-			execute(t, db, `ALTER TABLE IF EXISTS write_journal DISABLE TRIGGER append_only`)
+			execute(t, db, `ALTER TABLE IF EXISTS write_journal DISABLE TRIGGER append_only; ALTER TABLE IF EXISTS artifact_revision DISABLE TRIGGER append_only`)
 			execute(t, db, cut)
-			execute(t, db, `ALTER TABLE IF EXISTS write_journal ENABLE TRIGGER append_only`)
+			execute(t, db, `ALTER TABLE IF EXISTS write_journal ENABLE TRIGGER append_only; ALTER TABLE IF EXISTS artifact_revision ENABLE TRIGGER append_only`)
 			if err := open(t, db); err == nil || !strings.Contains(err.Error(), "run scidex hub") {
 				t.Errorf("Open = %v, want an error that names a command", err)
 			}

@@ -167,6 +167,9 @@ func (o *moveOp) check(s *state) error {
 	if err := s.caller.Need(o.in.Scope, "moving", verb.Admin); err != nil {
 		return err
 	}
+	if root.Type == artifact.SchemaType {
+		return builtIn("types stay in commons")
+	}
 	if root.audience == participants {
 		return &artifact.Error{Code: artifact.CodeMutability, Reason: artifact.ReasonParticipants, Message: "what is for its participants alone is not moved"}
 	}

@@ -73,6 +73,9 @@ func (h *Hub) list(ctx context.Context, in verb.ListRequest) (out verb.ListRespo
 	if err != nil {
 		return out, err
 	}
+	if err := h.schemas.ensure(ctx, h.db, in.Type); err != nil {
+		return out, err
+	}
 	if in.Type != "" && h.schemas.get(in.Type) == nil {
 		return out, artifact.Invalid(artifact.UnknownType(in.Type, h.schemas.types(), "/type"))
 	}
@@ -107,6 +110,7 @@ func (h *Hub) list(ctx context.Context, in verb.ListRequest) (out verb.ListRespo
 		if err := scanArtifact(rows, &a, &out.AsOf); err != nil {
 			return out, callerError(fmt.Errorf("list artifacts: %w", err))
 		}
+		h.schemas.upgrade(&a)
 		out.Artifacts = append(out.Artifacts, a)
 	}
 	if err := rows.Err(); err != nil {

@@ -52,7 +52,7 @@ const (
 		SELECT` + headColumns + `
 		FROM artifact a JOIN unnest($1::text[], $2::text[]) AS k (type, id) ON a.type = k.type AND a.id = k.id`
 	contentsQuery = `
-		SELECT DISTINCT ON (r.type, r.id, r.content_hash) r.type, r.id, r.content_hash, r.title, r.state, r.content
+		SELECT DISTINCT ON (r.type, r.id, r.content_hash) r.type, r.id, r.content_hash, r.title, r.state, r.content, r.schema_version
 		FROM artifact_revision r JOIN unnest($2::text[], $3::text[], $4::bytea[]) AS k (type, id, hash)
 			ON r.type = k.type AND r.id = k.id AND r.content_hash = k.hash
 		WHERE r.scope = ANY ($1)
@@ -179,9 +179,11 @@ func (s *state) scanContents(rows pgx.Rows) error {
 	var ref artifact.Ref
 	var hash []byte
 	var title, state, content string
-	_, err := pgx.ForEachRow(rows, []any{&ref.Type, &ref.ID, &hash, &title, &state, &content}, func() error {
+	var version int
+	_, err := pgx.ForEachRow(rows, []any{&ref.Type, &ref.ID, &hash, &title, &state, &content, &version}, func() error {
 		ref.Hash = artifact.Hash(hash)
-		s.contents[ref] = &artifact.Version{Title: title, State: state, Content: []byte(content)}
+		v, _ := s.inForm(ref.Type, version, artifact.Version{Title: title, State: state, Content: []byte(content)})
+		s.contents[ref] = &v
 		return nil
 	})
 	return err
@@ -198,10 +200,12 @@ func (s *state) scanChains(rows pgx.Rows) error {
 	return err
 }
 
-// content returns a version, if it was read or made: nil otherwise.
+// content returns a version in the form of its type's current schema, if it was read
+// or made: nil otherwise.
 func (s *state) content(ref artifact.Ref) *artifact.Version {
 	if h := s.heads[ref.Current()]; h != nil && h.ContentHash == ref.Hash && h.content != nil {
-		return &artifact.Version{Title: h.Title, State: h.State, Content: h.content}
+		v, _ := s.inForm(h.Type, h.SchemaVersion, artifact.Version{Title: h.Title, State: h.State, Content: h.content})
+		return &v
 	}
 	return s.contents[ref]
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,33 +23,143 @@ import (
 type timeOf = time.Time
 
 // A schemaCache holds the current schema of every type, compiled. A write reads
-// the versions in its transaction; when the cache is behind, it loads again.
+// the versions in its transaction; when the cache is behind, it loads again. The
+// log brings what other hubs change.
 type schemaCache struct {
-	mu     sync.RWMutex
-	byType map[string]*artifact.Schema // guarded by mu; replaced, never changed
+	mu       sync.RWMutex
+	byType   map[string]*artifact.Schema // guarded by mu
+	breaking map[string]json.RawMessage  // guarded by mu: documents of breaking versions, by type@version
+	upgrades *artifact.Upgrades          // guarded by mu; replaced, never changed
 }
 
 func (c *schemaCache) load(ctx context.Context, db *pgxpool.Pool) error {
-	rows, err := db.Query(ctx, `SELECT document FROM schema_registry WHERE is_current`)
+	const query = `
+		SELECT document, is_current FROM schema_registry
+		WHERE is_current OR document LIKE '%"compatibility":"breaking"%'
+		ORDER BY artifact_type, schema_version`
+	rows, err := db.Query(ctx, query)
 	if err != nil {
 		return fmt.Errorf("read schemas: %w", err)
 	}
-	documents, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	var document string
+	var current bool
+	_, err = pgx.ForEachRow(rows, []any{&document, &current}, func() error { return c.put([]byte(document), current) })
 	if err != nil {
 		return fmt.Errorf("read schemas: %w", err)
 	}
-	fresh := make(map[string]*artifact.Schema, len(documents))
-	for _, doc := range documents {
-		s, err := artifact.ParseSchema([]byte(doc))
-		if err != nil {
-			return fmt.Errorf("stored schema: %w", err)
+	return c.settle()
+}
+
+// put takes in a document. One that is older than what is known changes nothing.
+// [schemaCache.settle] follows.
+func (c *schemaCache) put(document []byte, current bool) error {
+	var named struct {
+		Type          string `json:"type"`
+		Version       int    `json:"schema_version"`
+		Compatibility string `json:"compatibility"`
+	}
+	if err := json.Unmarshal(document, &named); err != nil {
+		return fmt.Errorf("stored schema: %w", err)
+	}
+	if named.Compatibility == artifact.CompatibilityBreaking {
+		c.mu.Lock()
+		if c.breaking == nil {
+			c.breaking = make(map[string]json.RawMessage)
 		}
-		fresh[s.Type] = s
+		c.breaking[schemaID(named.Type, named.Version)] = document
+		c.mu.Unlock()
+	}
+	if known := c.get(named.Type); !current || known != nil && known.SchemaVersion >= named.Version {
+		return nil
+	}
+	s, err := artifact.ParseSchema(document)
+	if err != nil {
+		return fmt.Errorf("stored schema: %w", err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.byType = fresh
+	if known := c.byType[s.Type]; known == nil || known.SchemaVersion < s.SchemaVersion {
+		if c.byType == nil {
+			c.byType = make(map[string]*artifact.Schema)
+		}
+		c.byType[s.Type] = s
+	}
 	return nil
+}
+
+// settle makes the upgrades of what was put in.
+func (c *schemaCache) settle() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fresh := new(artifact.Upgrades)
+	for _, document := range c.breaking {
+		if err := fresh.Add(document); err != nil {
+			return err
+		}
+	}
+	c.upgrades = fresh
+	return nil
+}
+
+// learn takes in the types that a commit changed.
+func (c *schemaCache) learn(r *changeRows) error {
+	changed := false
+	for i, kind := range r.kind {
+		if kind != replicate.KindSchema || r.data[i] == nil {
+			continue
+		}
+		changed = true
+		if err := c.putRow([]byte(*r.data[i])); err != nil {
+			return err
+		}
+	}
+	if !changed {
+		return nil
+	}
+	return c.settle()
+}
+
+// follow takes in rows of the log.
+func (c *schemaCache) follow(rows []logRow) error {
+	changed := false
+	for i := range rows {
+		if r := &rows[i]; r.Kind == replicate.KindSchema && len(r.Data) > 0 {
+			changed = true
+			if err := c.putRow(r.Data); err != nil {
+				return fmt.Errorf("change %d, %s: %w", r.Seq, r.Ref, err)
+			}
+		}
+	}
+	if !changed {
+		return nil
+	}
+	return c.settle()
+}
+
+func (c *schemaCache) putRow(data []byte) error {
+	var row replicate.Schema
+	if err := json.Unmarshal(data, &row); err != nil {
+		return err
+	}
+	return c.put(row.Document, true)
+}
+
+// ensure looks for types that are not known here yet: another hub may have just
+// made them.
+func (c *schemaCache) ensure(ctx context.Context, db *pgxpool.Pool, types ...string) error {
+	unknown := slices.DeleteFunc(slices.Clone(types), func(typ string) bool { return !artifact.ValidType(typ) || c.get(typ) != nil })
+	if len(unknown) == 0 {
+		return nil
+	}
+	const query = `SELECT EXISTS (SELECT FROM schema_registry WHERE is_current AND artifact_type = ANY ($1))`
+	var made bool
+	if err := db.QueryRow(ctx, query, unknown).Scan(&made); err != nil {
+		return callerError(fmt.Errorf("look for types: %w", err))
+	}
+	if !made {
+		return nil
+	}
+	return callerError(c.load(ctx, db))
 }
 
 // get returns the schema of a type, or nil.
@@ -58,6 +169,45 @@ func (c *schemaCache) get(typ string) *artifact.Schema {
 	return c.byType[typ]
 }
 
+// upgrade puts the upgraded content beside the stored one.
+func (c *schemaCache) upgrade(a *artifact.Artifact) {
+	c.mu.RLock()
+	upgrades := c.upgrades
+	c.mu.RUnlock()
+	upgrades.Beside(a)
+}
+
+// inForm returns a version that was stored under a schema version in the form of its
+// type's current schema, and whether that is another. One that cannot be upgraded
+// stays as it is, and is then refused by that schema.
+func (s *state) inForm(typ string, version int, v artifact.Version) (artifact.Version, bool) {
+	c := &s.hub.schemas
+	c.mu.RLock()
+	upgrades := c.upgrades
+	c.mu.RUnlock()
+	next, changed, err := upgrades.Upgrade(typ, version, v)
+	if err != nil {
+		return v, true
+	}
+	return next, changed
+}
+
+// upgradesWith returns the upgrades of a type once schema is its current one.
+func (c *schemaCache) upgradesWith(schema *artifact.Schema) (*artifact.Upgrades, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	u := new(artifact.Upgrades)
+	for id, document := range c.breaking {
+		if !strings.HasPrefix(id, schema.Type+"@v") {
+			continue
+		}
+		if err := u.Add(document); err != nil {
+			return nil, err
+		}
+	}
+	return u, u.Add(schema.Document())
+}
+
 // types returns the names of all types, in order.
 func (c *schemaCache) types() []string {
 	c.mu.RLock()
@@ -65,35 +215,19 @@ func (c *schemaCache) types() []string {
 	return slices.Sorted(maps.Keys(c.byType))
 }
 
-// registerSchema makes s the current schema of its type.
-func registerSchema(ctx context.Context, tx pgx.Tx, rows *changeRows, s *artifact.Schema, by string, now timeOf) error {
-	raw, err := json.Marshal(s)
-	if err != nil {
-		return err
+// schemaOf returns the schema of a type as the transaction has read it.
+func (s *state) schemaOf(typ string) (*artifact.Schema, error) {
+	schema := s.hub.schemas.get(typ)
+	if schema == nil {
+		return nil, errStaleSchemas
 	}
-	document, problems := artifact.Canonical(raw, "")
-	if problems != nil {
-		return artifact.Invalid(problems...)
+	if version, read := s.versions[typ]; read && version != schema.SchemaVersion {
+		return nil, errStaleSchemas
 	}
-	const retire = `UPDATE schema_registry SET is_current = false WHERE artifact_type = $1 AND is_current`
-	if _, err := tx.Exec(ctx, retire, s.Type); err != nil {
-		return err
-	}
-	const insert = `
-		INSERT INTO schema_registry (id, artifact_type, schema_version, is_current, document, proposed_by, created_at)
-		VALUES ($1, $2, $3, true, $4, $5, $6)`
-	id := fmt.Sprintf("%s@v%d", s.Type, s.SchemaVersion)
-	if _, err := tx.Exec(ctx, insert, id, s.Type, s.SchemaVersion, string(document), by, now); err != nil {
-		return err
-	}
-	verbName := "created"
-	if s.SchemaVersion > 1 {
-		verbName = "updated"
-	}
-	data := replicate.Schema{CreatedAt: now, Document: document, SchemaVersion: s.SchemaVersion, Type: s.Type}
-	return rows.put(artifact.Commons, replicate.KindSchema, "schema:"+s.Type, s.SchemaVersion, artifact.Hash{}, data,
-		&eventOf{typ: "schema." + verbName, ref: "schema:" + s.Type, payload: map[string]any{"schema_version": s.SchemaVersion}})
+	return schema, nil
 }
+
+func schemaID(typ string, version int) string { return fmt.Sprintf("%s@v%d", typ, version) }
 
 // schema answers the verb of that name.
 func (h *Hub) schema(ctx context.Context, in verb.SchemaRequest) (out verb.SchemaResponse, err error) {

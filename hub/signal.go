@@ -128,9 +128,9 @@ func (o *signalOp) decide(s *state) error {
 	if err := s.needWriter(target.Scope, "signaling"); err != nil {
 		return err
 	}
-	schema := s.hub.schemas.get(target.Type)
-	if schema == nil {
-		return errStaleSchemas
+	schema, err := s.schemaOf(target.Type)
+	if err != nil {
+		return err
 	}
 	if problems := schema.CheckSignal(o.kind, o.dimension, o.value.Float(), ""); problems != nil {
 		return artifact.Invalid(problems...)

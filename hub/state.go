@@ -25,6 +25,7 @@ type needs struct {
 	cited    map[citation]bool
 	singles  map[singleKey]bool
 	seen     []string // scopes that those may see who need it
+	still    bool     // no type changes meanwhile, nor anything of one
 }
 
 // A triple identifies a link, with who makes it.

@@ -13,6 +13,16 @@ func (h *Hub) supersede(ctx context.Context, in verb.SupersedeRequest) (out verb
 	if err != nil {
 		return out, err
 	}
+	types := []string{}
+	if ref, err := artifact.ParseRef(in.Ref); err == nil {
+		types = append(types, ref.Type)
+	}
+	if in.Replacement != nil {
+		types = append(types, in.Replacement.Type)
+	}
+	if err := h.schemas.ensure(ctx, h.db, types...); err != nil {
+		return out, err
+	}
 	return single[verb.WriteResult](ctx, h, c, &writeRequest{
 		verb: verb.Supersede.Name, request: in, options: in.WriteOptions,
 		prepare: func() ([]op, error) {
@@ -28,6 +38,7 @@ type supersedeOp struct {
 	ref         artifact.Ref
 	replacement artifact.Ref // zero for none; of one to be made too
 	make        *createOp    // nil for one that is there
+	mutability  int          // schema version that allows it; 0 for an unknown type
 	requestID   string
 
 	outcome *head // decided
@@ -44,6 +55,12 @@ func (h *Hub) newSupersede(c *verb.Caller, in *verb.SupersedeRequest) (*supersed
 		return ref.Current()
 	}
 	o.ref = parse(in.Ref, "/ref")
+	if schema := h.schemas.get(o.ref.Type); schema != nil {
+		if err := mayChange(schema, "superseded", artifact.MutableWithHistory, artifact.SupersededOnly); err != nil {
+			return nil, err
+		}
+		o.mutability = schema.SchemaVersion
+	}
 	switch {
 	case in.ReplacementRef != "" && in.Replacement != nil:
 		problems = append(problems, artifact.Problem{Constraint: "exactly_one", Message: "give replacement_ref or replacement, not both"})
@@ -76,6 +93,9 @@ func (o *supersedeOp) needs(n *needs) {
 	}
 	if o.ref.ID != "" {
 		n.write[o.ref] = true // with the content, for a conflict
+	}
+	if o.mutability > 0 {
+		n.types[o.ref.Type], n.versions[o.ref.Type] = true, o.mutability
 	}
 }
 
@@ -156,7 +176,11 @@ func (o *supersedeOp) decide(s *state) error {
 		return err
 	}
 	o.outcome = old
-	if old.Scope == artifact.Commons || old.CreatedBy != s.caller.Actor.ID {
+	if o.ref.Type == artifact.SchemaType {
+		if err := mayChangeTypes(s.caller); err != nil {
+			return err
+		}
+	} else if old.Scope == artifact.Commons || old.CreatedBy != s.caller.Actor.ID {
 		if err := s.needWriter(old.Scope, "superseding"); err != nil {
 			return err
 		}

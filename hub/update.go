@@ -22,6 +22,11 @@ func (h *Hub) update(ctx context.Context, in verb.UpdateRequest) (out verb.Write
 	if err != nil {
 		return out, err
 	}
+	if ref, err := artifact.ParseRef(in.Ref); err == nil {
+		if err := h.schemas.ensure(ctx, h.db, ref.Type); err != nil {
+			return out, err
+		}
+	}
 	return single[verb.WriteResult](ctx, h, c, &writeRequest{
 		verb: "update", request: in, options: in.WriteOptions,
 		prepare: func() ([]op, error) {
@@ -49,6 +54,12 @@ type updateOp struct {
 	provenance replicate.Provenance
 	requestID  string
 
+	unversioned  bool          // of a type, whose version the request leaves out
+	incompatible error         // loaded: why a type is not changed so
+	checked      artifact.Hash // loaded: of the change of a type that was found compatible
+	upgraded     bool          // what is stored has the form of an earlier schema
+	state        string        // of the artifact, in the current form
+
 	warnings []artifact.Problem // decided
 	base     artifact.Hash
 	outcome  artifact.Ref // pinned
@@ -75,13 +86,15 @@ func (h *Hub) newUpdate(c *verb.Caller, in *verb.UpdateRequest, typ string) (*up
 	if o.schema = h.schemas.get(o.ref.Type); o.schema == nil {
 		return nil, artifact.NotFound(in.Ref)
 	}
-	if err := directWrites(o.schema); err != nil {
+	if err := mayChange(o.schema, "updated", artifact.MutableWithHistory); err != nil {
 		return nil, err
 	}
-	if m := o.schema.Mutability; m != artifact.MutableWithHistory {
-		return nil, &artifact.Error{
-			Code: artifact.CodeMutability, Reason: artifact.ReasonNotUpdated, Message: "artifacts of type " + o.schema.Type + " are not updated",
-			Details: map[string]any{"mutability": m, "allowed_verbs": []string{"create", "link", "signal"}},
+	if o.ref.Type == artifact.SchemaType {
+		if err := mayChangeTypes(c); err != nil {
+			return nil, err
+		}
+		if o.ref.ID == artifact.SchemaType {
+			return nil, builtIn("the type schema is a part of the program")
 		}
 	}
 	if in.BaseContentHash.IsZero() && !o.aliased() { // what the batch made of it so far
@@ -125,6 +138,11 @@ func (o *updateOp) parseChange(in *verb.UpdateRequest) (problems []artifact.Prob
 	switch {
 	case len(in.Content) > 0:
 		content, faults := artifact.Canonical(in.Content, "/content")
+		if content != nil && o.ref.Type == artifact.SchemaType && artifact.SchemaVersionOf(content) == 0 {
+			if stamped, err := artifact.WithSchemaVersion(content, 1); err == nil {
+				content, o.unversioned = stamped, true
+			}
+		}
 		if content != nil {
 			faults = o.schema.Validate(content, "/content")
 		}
@@ -141,14 +159,15 @@ func (o *updateOp) parseChange(in *verb.UpdateRequest) (problems []artifact.Prob
 }
 
 // mayShare implements sharer.
-func (o *updateOp) mayShare() bool { return true }
+func (o *updateOp) mayShare() bool { return o.ref.Type != artifact.SchemaType }
 
 // aliased reports whether the artifact is one that the batch makes or changes
 // before.
 func (o *updateOp) aliased() bool { return strings.HasPrefix(o.in.Ref, "@") }
 
 func (o *updateOp) needs(n *needs) {
-	whole := o.content != nil // which needs the current one in a conflict only
+	// The whole needs the current content in a conflict only; that of a type always.
+	whole := o.content != nil && o.ref.Type != artifact.SchemaType
 	if o.ref.ID != "" {
 		n.write[o.ref] = n.write[o.ref] || !whole
 	}
@@ -159,6 +178,7 @@ func (o *updateOp) needs(n *needs) {
 	}
 	n.types[o.ref.Type] = true
 	n.versions[o.ref.Type] = o.schema.SchemaVersion
+	n.still = n.still || o.ref.Type == artifact.SchemaType
 }
 
 func (o *updateOp) decide(s *state) error {
@@ -192,18 +212,31 @@ func (o *updateOp) decide(s *state) error {
 	if err != nil {
 		return err
 	}
+	changes := (*artifact.Schema)(nil)
+	if o.ref.Type == artifact.SchemaType {
+		if o.incompatible != nil {
+			return o.incompatible
+		}
+		if next, changes, err = checkChangedType(current, next); err != nil {
+			return err
+		}
+		if changes != nil && o.checked != next.hash {
+			return errStaleSchemas // it is another change than the one that was checked
+		}
+	}
 	if next.hash == current.ContentHash {
 		o.outcome, o.version, o.same = current.ref(), current.Head.Revision, true
 		return nil
 	}
-	if err := o.schema.CheckTransition(current.State, next.State, s.caller.RolesIn(current.Scope)); err != nil {
+	if err := o.schema.CheckTransition(o.state, next.State, s.caller.RolesIn(current.Scope)); err != nil {
 		return err
 	}
 	if err := o.guard(s, current, next); err != nil {
 		return err
 	}
 	edit(s, current)
-	set(s, s.contents, current.ref(), &artifact.Version{Title: current.Title, State: current.State, Content: current.content})
+	was := o.inForm(s, current)
+	set(s, s.contents, current.ref(), &was)
 	moved := map[string]any{"from": current.State, "to": next.State}
 	stateChanged := current.State != next.State
 	current.ContentHash, current.Title, current.State, current.SchemaVersion = next.hash, next.Title, next.State, o.schema.SchemaVersion
@@ -211,6 +244,11 @@ func (o *updateOp) decide(s *state) error {
 	current.UpdatedAt, current.UpdatedBy, current.content = s.caller.Now, s.caller.Actor.ID, next.Content
 	current.updatedKind = s.caller.Actor.Kind
 	o.outcome, o.version = current.ref(), current.Head.Revision
+	if changes != nil {
+		if err := s.putType(changes); err != nil {
+			return err
+		}
+	}
 	if err := s.addRevision(current, next.Content, o.provenance, o.in.Note, o.signatures); err != nil {
 		return err
 	}
@@ -239,6 +277,27 @@ func (o *updateOp) guard(s *state, current *head, next nextVersion) error {
 	}
 	s.disclaimPaper(o.ref.ID)
 	return s.claimPaper(o.ref, current.Scope, paperKeys(strings.TrimPrefix(o.ref.ID, current.Scope+"/"), next.Content))
+}
+
+// inForm returns what an artifact is, in the form of its type's current schema: the
+// form that a patch speaks of, and that the update will store.
+func (o *updateOp) inForm(s *state, current *head) artifact.Version {
+	now, moved := s.inForm(o.ref.Type, current.SchemaVersion, artifact.Version{Content: current.content, State: current.State, Title: current.Title})
+	o.upgraded, o.state = moved, now.State
+	return now
+}
+
+var _ loader = (*updateOp)(nil)
+
+// load implements loader: it checks a change of a type against what is stored.
+func (o *updateOp) load(ctx context.Context, db querier, s *state) error {
+	o.incompatible, o.checked = nil, artifact.Hash{}
+	current, ok := s.heads[o.ref]
+	if o.ref.Type != artifact.SchemaType || !ok {
+		return nil
+	}
+	o.base, o.merged = o.in.BaseContentHash, false
+	return o.loadChange(ctx, db, s, current)
 }
 
 // cites returns what the next version may be looked up for, as far as it is known
@@ -298,6 +357,9 @@ func (o *updateOp) changed() []byte {
 // allowed refuses those who may not write the artifact: a contributor may, a
 // reviewer who only moves the lifecycle, and in a private scope who made it.
 func (o *updateOp) allowed(s *state, current *head) error {
+	if o.ref.Type == artifact.SchemaType {
+		return mayChangeTypes(s.caller)
+	}
 	if movesOnly(o.in) && s.caller.Has(verb.Reviewer, current.Scope) ||
 		current.Scope != artifact.Commons && current.CreatedBy == s.caller.Actor.ID {
 		return nil
@@ -309,7 +371,7 @@ func (o *updateOp) allowed(s *state, current *head) error {
 // current, that is the merge of both changes, if it was asked for and is clean;
 // else the error is the conflict.
 func (o *updateOp) nextVersion(s *state, current *head) (n nextVersion, err error) {
-	now := artifact.Version{Content: current.content, State: current.State, Title: current.Title}
+	now := o.inForm(s, current)
 	if current.ContentHash == o.base {
 		return o.apply(now)
 	}
@@ -358,7 +420,7 @@ func (o *updateOp) merge(s *state, current *head, base, now artifact.Version, th
 	if n, hint.Problems = o.check(m.Version, "/content"); hint.Problems != nil {
 		return n, hint, nil
 	}
-	if err := o.schema.CheckTransition(current.State, n.State, s.caller.RolesIn(current.Scope)); err != nil {
+	if err := o.schema.CheckTransition(o.state, n.State, s.caller.RolesIn(current.Scope)); err != nil {
 		hint.Problems = []artifact.Problem{{Path: "/state", Constraint: "lifecycle", Message: artifact.AsError(err).Message}}
 		return n, hint, nil
 	}
@@ -377,6 +439,10 @@ func (o *updateOp) apply(to artifact.Version) (n nextVersion, err error) {
 	v := to
 	whole := o.content != nil // it was checked already
 	switch {
+	case o.unversioned:
+		if v.Content, err = artifact.WithSchemaVersion(o.content, artifact.SchemaVersionOf(to.Content)); err != nil {
+			return n, err
+		}
 	case whole:
 		v.Content = o.content
 	case len(o.in.MergePatch) > 0:
@@ -395,7 +461,7 @@ func (o *updateOp) apply(to artifact.Version) (n nextVersion, err error) {
 	if o.in.State != "" {
 		v.State = o.in.State
 	}
-	if whole || len(o.in.MergePatch)+len(o.in.Patch) == 0 {
+	if whole || len(o.in.MergePatch)+len(o.in.Patch) == 0 && !o.upgraded {
 		n.Version, n.hash = v, artifact.ContentHash(o.ref.Type, v.Title, v.State, v.Content)
 		return n, nil
 	}

@@ -236,6 +236,9 @@ func (h *Hub) transact(ctx context.Context, members []*member, wait bool) error 
 			h.agents.Store(seen, struct{}{})
 		}
 		access = access || m.state.rows.touchAccess()
+		if err := h.schemas.learn(&m.state.rows); err != nil {
+			h.log.WarnContext(ctx, "a type could not be taken in; the feed brings it", "err", err)
+		}
 	}
 	if rows > 0 {
 		h.pump.wake(last)

@@ -229,7 +229,7 @@ func TestCrash(t *testing.T) {
 		what, query string
 		want        int
 	}{
-		{"artifacts", "SELECT count(*) FROM artifact", int(h.creates.Load())},
+		{"artifacts", "SELECT count(*) FROM artifact WHERE type <> 'schema'", int(h.creates.Load())},
 		{"commits", "SELECT count(*) FROM write_journal", journal + int(h.requests.Load())},
 		{"kept answers", "SELECT count(*) FROM idempotency", int(h.requests.Load())},
 		{"heads without their last revision", "SELECT count(*) FROM artifact a WHERE revision <> (SELECT count(*) FROM artifact_revision r WHERE (r.type, r.id) = (a.type, a.id))", 0},
@@ -246,7 +246,7 @@ func TestCrash(t *testing.T) {
 			t.Errorf("%d %s, want %d", n, c.what, c.want)
 		}
 	}
-	rows, err := pool.Query(t.Context(), "SELECT type || ':' || id, revision FROM artifact")
+	rows, err := pool.Query(t.Context(), "SELECT type || ':' || id, revision FROM artifact WHERE type <> 'schema'")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -155,7 +155,7 @@ func (s *Store) end(ctx context.Context, chain artifact.Hash) error {
 		}
 	}
 	if c.types {
-		if err := s.loadElsewhere(ctx); err != nil {
+		if err := errors.Join(s.loadElsewhere(ctx), s.loadUpgrades(ctx)); err != nil {
 			return fmt.Errorf("read types at %d: %w", c.to, err)
 		}
 	}

@@ -176,6 +176,7 @@ func (s *Store) get(ctx context.Context, in verb.GetRequest) (out verb.GetRespon
 	if errors.Is(err, sql.ErrNoRows) {
 		return verb.GetResponse{}, artifact.NotFound(in.Ref.String())
 	}
+	s.upgrades.Load().Beside(&out.Artifact)
 	return out, err
 }
 
@@ -240,6 +241,7 @@ func (s *Store) list(ctx context.Context, in verb.ListRequest) (out verb.ListRes
 		if err != nil {
 			return verb.ListResponse{}, err
 		}
+		s.upgrades.Load().Beside(&a)
 		out.Artifacts = append(out.Artifacts, a)
 	}
 	if err := rows.Err(); err != nil {

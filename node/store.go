@@ -44,16 +44,17 @@ var tablesSQL string
 // [replicate.Follower] does. All else is safe for concurrent use, and nothing
 // that reads ever waits for what is applied.
 type Store struct {
-	writer  *sql.DB
-	conn    *sql.Conn // the writer's only connection
-	readers *sql.DB
-	access  verb.Directory                  // who may do what, as the replica says
-	hubOnly atomic.Pointer[map[string]bool] // types of which the hub alone holds artifacts
-	write   writeStatements
-	read    readStatements
-	commit  *commit                // being applied; nil for none
-	erasing bool                   // the WAL may hold what was erased
-	now     atomic.Pointer[moment] // after the last commit; never nil
+	writer   *sql.DB
+	conn     *sql.Conn // the writer's only connection
+	readers  *sql.DB
+	access   verb.Directory                    // who may do what, as the replica says
+	hubOnly  atomic.Pointer[map[string]bool]   // types of which the hub alone holds artifacts
+	upgrades atomic.Pointer[artifact.Upgrades] // of contents to the form of the current schemas
+	write    writeStatements
+	read     readStatements
+	commit   *commit                // being applied; nil for none
+	erasing  bool                   // the WAL may hold what was erased
+	now      atomic.Pointer[moment] // after the last commit; never nil
 }
 
 // OpenStore opens the replica at path, or makes an empty one. It takes the same
@@ -112,7 +113,7 @@ func (s *Store) open(ctx context.Context, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(s.loadAccess(ctx), s.loadElsewhere(ctx)); err != nil {
+	if err := errors.Join(s.loadAccess(ctx), s.loadElsewhere(ctx), s.loadUpgrades(ctx)); err != nil {
 		return err
 	}
 	s.now.Store(&moment{position: p, recent: recent{floor: p.Seq}, next: make(chan struct{})})

@@ -66,6 +66,10 @@ var failures = []Failure{
 		"no digest is given for this seq: it is beyond the log's head, or too far back", "ask for a later one, or for the head",
 	},
 	{
+		artifact.CodeValidationFailed, artifact.ReasonIncompatible, http.StatusUnprocessableEntity, false,
+		"the change of a type does not go with what is stored; `problems` says why, and `details.examples` with which artifacts", "change less, or make the version breaking and name a migrator",
+	},
+	{
 		artifact.CodeValidationFailed, artifact.ReasonTokenTooLong, http.StatusUnprocessableEntity, false,
 		"browsers keep no cookie as long as this token", "use a token with fewer scopes or steps of delegation",
 	},
@@ -167,11 +171,15 @@ var failures = []Failure{
 	},
 	{
 		artifact.CodeMutability, artifact.ReasonNotUpdated, http.StatusConflict, false,
-		"artifacts of the type are not updated; `details.mutability` says how they are kept", "use one of `details.allowed_verbs`",
+		"artifacts of the type are not updated, or not superseded; `details.mutability` says how they are kept", "use one of `details.allowed_verbs`",
+	},
+	{
+		artifact.CodeMutability, artifact.ReasonBuiltIn, http.StatusConflict, false,
+		"the type schema is a part of the program, and schemas stay whole and in commons", "leave it; a newer program may bring another",
 	},
 	{
 		artifact.CodeMutability, artifact.ReasonWritePolicy, http.StatusConflict, false,
-		"artifacts of the type are not written by this verb; `details.write_policy` says how they are", "see the type's schema",
+		"artifacts of the type are not written by this verb; `details.write_policy` says how they are", "use one of the verbs in `details.use`",
 	},
 	{
 		artifact.CodeMutability, artifact.ReasonParticipants, http.StatusConflict, false,

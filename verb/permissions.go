@@ -20,7 +20,7 @@ Generated from the program by ` + "`make generate`" + `; do not edit.
 | viewer | read |
 | contributor | read; create, update, comment, link, signal |
 | reviewer | read; decide, and move lifecycles |
-| admin | read; configure: scopes, members, agents, nodes; move, redact, import. An admin writes no content and decides nothing |
+| admin | read; configure: types, scopes, members, agents, nodes; move, redact, import. An admin writes no content and decides nothing |
 
 Each role reads; beyond that none includes another. An agent may have several.
 
@@ -94,24 +94,22 @@ func seenBy(s *artifact.Schema) string {
 	return "viewers of its scope"
 }
 
-// writtenDirectly reports whether the generic verbs write artifacts of a type.
-func writtenDirectly(s *artifact.Schema) bool {
-	return s.WritePolicy == "" || s.WritePolicy == "direct"
-}
-
 func createdBy(s *artifact.Schema) string {
-	if writtenDirectly(s) {
+	switch {
+	case s.Type == artifact.SchemaType:
+		return Admin
+	case s.WrittenDirectly():
 		return Contributor
 	}
-	return "not by the generic verbs (" + s.WritePolicy + ")"
+	return "by other verbs (" + s.WritePolicy + ")"
 }
 
 func updatedBy(s *artifact.Schema) string {
 	switch {
+	case !s.WrittenDirectly(), s.Type == artifact.SchemaType:
+		return createdBy(s)
 	case s.Mutability != artifact.MutableWithHistory:
 		return "nobody (" + string(s.Mutability) + ")"
-	case !writtenDirectly(s):
-		return createdBy(s)
 	case s.Lifecycle == nil:
 		return "contributor; in a private scope its creator"
 	}

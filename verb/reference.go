@@ -233,6 +233,7 @@ var answerFields = map[string]string{
 	"quadratic_total":       "(Σ√v)² over voters",
 	"quality_score":         "the mean of its ranks; null without any",
 	"rating":                "by Elo; all begin at 1500",
+	"upgraded_content":      "the content in the form of the type's current schema, when that broke with the form of the version",
 	"redaction":             "when, by whom and why its content was taken out",
 	"redirected_from":       "the @handle that was asked for, when it is a former one",
 	"ref":                   "the name of what was read or written; a version's has its content hash",

@@ -30,15 +30,15 @@ var (
 	}
 	Create = Verb[CreateRequest, WriteResult]{
 		Name:    "create",
-		Summary: "Create an artifact of a registered type, with its links.",
+		Summary: "Create an artifact of a registered type, with its links. One of type schema makes a new type.",
 		Effect:  Write,
-		Needs:   toWrite,
+		Needs:   Needs{AnyOf: []Permission{Contributor, Admin}, Note: "an admin in commons makes types, artifacts of type schema, and nothing else"},
 	}
 	Update = Verb[UpdateRequest, WriteResult]{
 		Name:    "update",
 		Summary: "Write a new version of an artifact, based on the version you read.",
 		Effect:  Write,
-		Needs:   Needs{AnyOf: []Permission{Contributor, Reviewer}, Own: true, Note: "a reviewer may only move the lifecycle; in a private scope the artifact's creator may update it too"},
+		Needs:   Needs{AnyOf: []Permission{Contributor, Reviewer, Admin}, Own: true, Note: "a reviewer may only move the lifecycle; an admin in commons changes types, artifacts of type schema, and nothing else; in a private scope the artifact's creator may update it too"},
 	}
 	Link = Verb[LinkRequest, LinkResult]{
 		Name:    "link",

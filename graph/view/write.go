@@ -2,6 +2,7 @@ package view
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/scidex-ai/substrate/artifact"
@@ -181,6 +182,7 @@ func NewProblem(e *artifact.Error) WriteProblem {
 	case artifact.CodePermissionDenied:
 		p := &PermissionDenied{failure: f}
 		if needs, ok := e.Details["needs"].(string); ok {
+			needs, _, _ = strings.Cut(needs, " or ") // the enum names one: the first is whose the verb is
 			permission := Permission(needs)
 			p.Needs = &permission
 		}

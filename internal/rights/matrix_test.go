@@ -61,22 +61,26 @@ var matrix = []struct {
 	{"signals", "lab-b", "nnnn|nnnn|+dnn", request{"ref": "hypothesis:lab-b/h", "kinds": []any{"vote"}}},
 
 	{"create", "commons", "d+dd|dddd|dddd", create("commons")},
-	{"create", "lab-a", "dvdd|d+dd|vddd", create("lab-a")},
-	{"create", "lab-b", "dvdd|dvdd|+ddd", create("lab-b")},
+	{"create", "lab-a", "dvdv|d+dd|vddd", create("lab-a")},
+	{"create", "lab-b", "dvdv|dvdv|+ddd", create("lab-b")},
+
+	// Types are an admin's of commons alone.
+	{"create", "a type", "ddd+|dddd|dddd", request{"type": "schema", "title": "T", "content": newType}},
+	{"update", "a type", "ddd+|dddd|dddd", request{"ref": "schema:gene", "merge_patch": request{"title": "New"}}},
 
 	// Who is in a lab may own something there, and is not turned away at the door.
 	{"update", "commons", "d+dd|dddd|dddd", update("h", request{"title": "New"})},
-	{"update", "lab-a", "dnnd|d+dd|nd+d", update("lab-a/h", request{"title": "New"})},
-	{"update", "lab-b", "dnnd|nnnn|+dnd", update("lab-b/h", request{"title": "New"})},
+	{"update", "lab-a", "dnnn|d+dd|nd+d", update("lab-a/h", request{"title": "New"})},
+	{"update", "lab-b", "dnnn|nnnn|+dnd", update("lab-b/h", request{"title": "New"})},
 	// In commons it is nothing to have made it.
 	{"update", "commons", "d+dd|dddd|dddd", update("own", request{"title": "New"})},
 	// A move that takes no role, and one that takes a reviewer.
 	{"update", "commons", "d++d|dddd|dddd", update("h", request{"state": "investigating"})},
-	{"update", "lab-a", "dnnd|d++d|nd+d", update("lab-a/h", request{"state": "investigating"})},
+	{"update", "lab-a", "dnnn|d++d|nd+d", update("lab-a/h", request{"state": "investigating"})},
 	{"update", "commons", "dd+d|dddd|dddd", update("i", request{"state": "resolved"})},
-	{"update", "lab-a", "dnnd|dd+d|nddd", update("lab-a/i", request{"state": "resolved"})},
+	{"update", "lab-a", "dnnn|dd+d|nddd", update("lab-a/i", request{"state": "resolved"})},
 	// With a title it is more than a move.
-	{"update", "lab-a", "dnnd|d+dd|nd+d", update("lab-a/h", request{"state": "investigating", "title": "New"})},
+	{"update", "lab-a", "dnnn|d+dd|nd+d", update("lab-a/h", request{"state": "investigating", "title": "New"})},
 
 	{"link", "commons", "d+dd|dddd|dddd", link("h", "p")},
 	{"link", "lab-a", "dndd|d+dd|nddd", link("lab-a/h", "lab-a/p")},
@@ -179,6 +183,11 @@ var matrix = []struct {
 	{"nodes/invite", "", "ddd+|dddd|dddd", request{"lab": "A", "scopes": []any{"lab-a"}}},
 	{"nodes/list", "", "ddd+|dddd|dddd", request{}},
 	{"nodes/revoke", "", "dddn|dddd|dddd", request{"id": "n-nowhere"}},
+}
+
+// newType is the content of a schema.
+var newType = request{
+	"type": "assay", "id_strategy": request{"format": "as-{uuid}"}, "mutability": "mutable_with_history", "content_schema": request{"type": "object"},
 }
 
 func create(scope string) request {
@@ -319,6 +328,8 @@ func newMatrixWorld(t *testing.T) *matrixWorld {
 	}
 	out := must(t, w.client(t, atHub, "creator", nil, verb.Contributor), verb.Create, verb.CreateRequest{Type: "hypothesis", ID: "own", Title: "T", Content: object(contents("hypothesis", "x"))})
 	w.hashes[out.Ref.Current().String()] = out.ContentHash
+	gene := must(t, w.root, verb.Get, verb.GetRequest{Ref: artifact.Ref{Type: artifact.SchemaType, ID: "gene"}}).Artifact
+	w.hashes[gene.Ref.Current().String()] = gene.ContentHash
 	for _, r := range roles {
 		if r.lab != "" {
 			w.grant(t, r.lab, r.agent, r.in...)

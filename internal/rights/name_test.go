@@ -26,7 +26,7 @@ func (g *generator) contents(v verb.Info, property string) (all []variant) {
 	if v.Name != verb.Create.Name && v.Name != verb.Supersede.Name {
 		return nil // an update's content is of its artifact's type; but for papers, what it names is not looked at
 	}
-	for _, s := range artifact.ShippedSchemas() {
+	for _, s := range tried(g.t) {
 		var schema jsonschema.Schema
 		if err := schema.UnmarshalJSON(s.ContentSchema); err != nil {
 			g.t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -228,6 +229,20 @@ func contents(typ, name string) map[string]any {
 		return map[string]any{"journal": name}
 	}
 	return nil // a type that this does not know yet
+}
+
+// tried returns the schemas of the types that are tried: those that contents knows.
+// The others differ from them in their documents alone, or are not written by the
+// verbs that are tried.
+func tried(t *testing.T) []*artifact.Schema {
+	t.Helper()
+	return slices.DeleteFunc(artifact.ShippedSchemas(), func(s *artifact.Schema) bool {
+		known := contents(s.Type, "x") != nil
+		if !known && s.Visibility == artifact.VisibilityParticipants {
+			t.Errorf("type %s: teach contents what it holds", s.Type)
+		}
+		return !known
+	})
 }
 
 // An answer is what came of a request, but for what differs each time.
