@@ -252,6 +252,19 @@ func (f *fixture) checkDense(t *testing.T) {
 	}
 }
 
+// checkRing checks that followers are sent what the log says: the rows of the
+// hub that wrote them are those of one that begins now.
+func (f *fixture) checkRing(t *testing.T) {
+	t.Helper()
+	head := f.head(t)
+	got, chain := readTo(t, f, 0, head)
+	want, stored := readTo(t, newHubOn(t, f.db), 0, head)
+	sameRows(t, "a follower of the hub that wrote", got, want)
+	if chain != stored {
+		t.Errorf("chain = %s, want %s", chain, stored)
+	}
+}
+
 // commitEnds returns the last seqs of all commits.
 func (f *fixture) commitEnds(t *testing.T) map[artifact.Seq]bool {
 	t.Helper()

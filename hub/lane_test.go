@@ -140,6 +140,7 @@ func TestWritesShareTransactions(t *testing.T) {
 	}
 	f.checkDense(t)
 	f.checkDigest(t)
+	f.checkRing(t)
 }
 
 // TestHeldArtifact checks that a write which waits for a lock that another

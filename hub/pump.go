@@ -28,6 +28,7 @@ type pump struct {
 	woken    chan struct{} // holds at most one wake-up
 	follow   func([]logRow) error
 	known    atomic.Int64 // last seq that is known to be committed
+	offers   offers
 }
 
 const pumpRead = 1000 // rows
@@ -108,14 +109,18 @@ func (p *pump) start(ctx context.Context) (chainCursor, error) {
 	return at, nil
 }
 
-// drain reads to the end of the log, or to the last commit that is known when it
-// gets there: another wakes the pump again. When it fails, at is where the ring
-// ends.
+// drain goes to the end of the log, or to the last commit that is known when it
+// gets there: another wakes the pump again. It takes what this process wrote and
+// reads the rest. When it fails, at is where the ring ends.
 func (p *pump) drain(ctx context.Context, at *chainCursor) error {
 	for {
-		rows, err := readLog(ctx, p.db, at.seq, pumpRead)
-		if err != nil {
-			return err
+		rows := p.offers.take(at.seq)
+		offered := rows != nil
+		if !offered {
+			var err error
+			if rows, err = readLog(ctx, p.db, at.seq, pumpRead); err != nil {
+				return err
+			}
 		}
 		if len(rows) == 0 {
 			return nil
@@ -146,7 +151,7 @@ func (p *pump) drain(ctx context.Context, at *chainCursor) error {
 				p.log.WarnContext(ctx, "a checkpoint of the log could not be noted", "seq", c.seq, "err", err)
 			}
 		}
-		if len(rows) < pumpRead && at.seq >= p.head() {
+		if (offered || len(rows) < pumpRead) && at.seq >= p.head() {
 			return nil
 		}
 	}

@@ -343,8 +343,10 @@ func TestMigration(t *testing.T) {
 		"lifecycle":     object{"states": []string{"new", "done"}, "transitions": []any{[]string{"new", "done"}}},
 		"compatibility": "breaking", "migrator": "patch",
 		"migrate": []any{
-			object{"op": "move", "from": "/n", "path": "/sample/size"}, object{"op": "default", "path": "/sample", "value": object{}},
-			object{"op": "move", "from": "/reagent", "path": "/reagents"}, object{"op": "wrap", "path": "/reagents"},
+			object{"op": "move", "from": "/n", "path": "/sample/size"},
+			object{"op": "default", "path": "/sample", "value": object{}},
+			object{"op": "move", "from": "/reagent", "path": "/reagents"},
+			object{"op": "wrap", "path": "/reagents"},
 			object{"op": "state", "values": object{"draft": "new"}},
 		},
 	}

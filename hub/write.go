@@ -226,6 +226,9 @@ func (h *Hub) transact(ctx context.Context, members []*member, wait bool) error 
 		return commitError(err, rows)
 	}
 	committed = true
+	if rows, ok := logRows(last, commits, w.revisions); ok {
+		h.pump.offers.put(rows)
+	}
 	access := false
 	for _, m := range writers {
 		last += artifact.Seq(len(m.state.rows.kind))
