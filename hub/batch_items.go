@@ -27,7 +27,7 @@ type items struct {
 type aliased struct {
 	typ  string
 	ref  artifact.Ref // zero for one that is named when it is made
-	link *linkOp      // nil for what is no link
+	link linkMaker    // nil for what is no link
 }
 
 // newItems checks all of a batch that can be checked without the database.
@@ -169,7 +169,7 @@ func (b *items) name(i int, o op) {
 	case *linkOp:
 		made.typ, made.link = replicate.LinkType, o
 	case *citeOp:
-		made.typ, made.link = replicate.LinkType, o.linkOp
+		made.typ, made.link = replicate.LinkType, o
 	case *signalOp:
 		made.typ = replicate.SignalType
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -167,9 +168,16 @@ func TestBatchIsItsItems(t *testing.T) {
 	}
 }
 
+// testSeed returns a new seed, or that of SCIDEX_TEST_SEED, to see a failure again.
 func testSeed(t *testing.T) int64 {
 	t.Helper()
 	seed := int64(rand.Uint32())
+	if given := os.Getenv("SCIDEX_TEST_SEED"); given != "" {
+		var err error
+		if seed, err = strconv.ParseInt(given, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
 	t.Logf("seed %d", seed)
 	return seed
 }

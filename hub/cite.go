@@ -87,21 +87,32 @@ var _ reader = (*citeOp)(nil)
 
 // reads implements reader: it locks the papers that may be meant and looks for the
 // link.
-func (o *citeOp) reads(s *state, round int, r *reads) {
-	if round > 0 {
+func (o *citeOp) reads(s *state, round readRound, r *reads) {
+	if round != roundFind {
 		return
 	}
 	for _, scope := range s.scopes {
-		id := s.papers[paperIn{o.paper, scope}]
-		if id == "" {
-			continue
-		}
-		to := artifact.Ref{Type: paperType, ID: id}
-		r.share[to] = true
-		if o.from.ID != "" {
-			r.links[triple{o.from.Current(), o.predicate, to}] = true
+		if id := s.papers[paperIn{o.paper, scope}]; id != "" {
+			r.share[artifact.Ref{Type: paperType, ID: id}] = true
 		}
 	}
+	for _, key := range o.mayMake(s) {
+		r.links[key] = true
+	}
+}
+
+// mayMake implements linkMaker: which paper is meant takes the scope of what cites
+// it.
+func (o *citeOp) mayMake(s *state) (keys []triple) {
+	if o.from.ID == "" {
+		return nil
+	}
+	for _, scope := range s.scopes {
+		if id := s.papers[paperIn{o.paper, scope}]; id != "" {
+			keys = append(keys, triple{o.from.Current(), o.predicate, artifact.Ref{Type: paperType, ID: id}})
+		}
+	}
+	return keys
 }
 
 func (o *citeOp) decide(s *state) (err error) {

@@ -110,8 +110,8 @@ var _ reader = (*commentOp)(nil)
 
 // reads implements reader: whether the comment that this one answers is on the same
 // artifact.
-func (o *commentOp) reads(s *state, round int, r *reads) {
-	if round == 0 && s.heads[o.parent] != nil {
+func (o *commentOp) reads(s *state, round readRound, r *reads) {
+	if round == roundFind && s.heads[o.parent] != nil {
 		r.threads[commentOn{o.parent, o.target}] = true
 	}
 }

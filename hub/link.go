@@ -52,6 +52,18 @@ type linkOp struct {
 	exists bool
 }
 
+// A linkMaker is an op that makes one link.
+type linkMaker interface {
+	// mayMake returns the links that may be meant, as far as that is known before
+	// the op is decided.
+	mayMake(s *state) []triple
+}
+
+// mayMake implements linkMaker.
+func (o *linkOp) mayMake(*state) []triple {
+	return []triple{{o.from.Current(), o.predicate, o.to.Current()}}
+}
+
 // newLink checks all of a request that can be checked without the database.
 func (h *Hub) newLink(in *verb.LinkRequest, at string) (*linkOp, []artifact.Problem) {
 	o := &linkOp{fromText: in.From, toText: in.To, predicate: in.Predicate, refTexts: in.EvidenceRefs, evidence: json.RawMessage("null"), toCreate: in.ToCreateInBatch}

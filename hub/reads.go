@@ -15,13 +15,21 @@ import (
 // A reader is an op that must read more than needs can name, once what that named
 // was read.
 type reader interface {
-	// reads names it. It is called in rounds, 0 and 1, each of which sees what the
-	// one before has read; what all ops name in a round is read in one message.
-	reads(s *state, round int, r *reads)
+	// reads names it. It is called in rounds, each of which sees what the one before
+	// has read; what all ops name in a round is read in one message.
+	reads(s *state, round readRound, r *reads)
 }
 
-// rounds is how often a [reader] is asked.
-const rounds = 2
+// A readRound is a time that a [reader] is asked.
+type readRound int
+
+// Locks on links come after all locks on artifacts.
+const (
+	roundFind  readRound = iota // what is there, and locks on artifacts
+	roundLinks                  // locks on links
+	roundEnds                   // what those join
+	rounds
+)
 
 // reads is what ops read beside their needs. Locks are taken in the order of the
 // members, and for rows of one kind in the order of their keys.

@@ -113,8 +113,8 @@ func (o *supersedeOp) load(ctx context.Context, db querier, s *state) error {
 }
 
 // reads implements reader: what the replacement was itself replaced by.
-func (o *supersedeOp) reads(_ *state, round int, r *reads) {
-	if round == 0 && o.make == nil && o.in.ReplacementRef != "" {
+func (o *supersedeOp) reads(_ *state, round readRound, r *reads) {
+	if round == roundFind && o.make == nil && o.in.ReplacementRef != "" {
 		r.turn = true
 		if o.replacement.ID != "" {
 			r.chains[o.replacement] = true

@@ -31,9 +31,9 @@ func (h *Hub) unlink(ctx context.Context, in verb.UnlinkRequest) (out verb.LinkR
 // An unlinkOp takes a link back. What it said goes to link_retraction.
 type unlinkOp struct {
 	in        *verb.UnlinkRequest
-	id        string  // "" for one that is named by its ends or an alias
-	key       triple  // with zero ends where they are aliases
-	of        *linkOp // that makes what an alias names
+	id        string    // "" for one that is named by its ends or an alias
+	key       triple    // with zero ends where they are aliases
+	of        linkMaker // of what an alias names
 	requestID string
 
 	link *linkRow // decided
@@ -86,23 +86,34 @@ func (o *unlinkOp) needs(n *needs) {
 var _ reader = (*unlinkOp)(nil)
 
 // reads implements reader: it locks the link, and looks for its ends.
-func (o *unlinkOp) reads(s *state, round int, r *reads) {
-	id := o.id
+func (o *unlinkOp) reads(s *state, round readRound, r *reads) {
+	if round == roundFind {
+		return
+	}
+	for _, id := range o.mayTake(s) {
+		if round == roundLinks {
+			r.linkRows[id] = true
+		} else if l := s.linkRows[id]; l != nil {
+			r.heads[l.key.from], r.heads[l.key.to] = true, true
+		}
+	}
+}
+
+// mayTake returns the ids of the links that are there and may be meant.
+func (o *unlinkOp) mayTake(s *state) (ids []string) {
+	keys := []triple{o.key}
 	switch {
-	case id != "":
+	case o.id != "":
+		return []string{o.id}
 	case o.of != nil:
-		id = s.links[triple{o.of.from.Current(), o.of.predicate, o.of.to.Current()}]
-	default:
-		id = s.links[o.key]
+		keys = o.of.mayMake(s)
 	}
-	if id == "" {
-		return // there is none, or an item before makes it
+	for _, key := range keys {
+		if id := s.links[key]; id != "" {
+			ids = append(ids, id)
+		}
 	}
-	if round == 0 {
-		r.linkRows[id] = true
-	} else if l := s.linkRows[id]; l != nil {
-		r.heads[l.key.from], r.heads[l.key.to] = true, true
-	}
+	return ids
 }
 
 // find returns the link that is meant, nil for none.

@@ -498,17 +498,17 @@ var _ reader = (*updateOp)(nil)
 
 // reads implements reader: it reads the base, but only when it is not current, and
 // then what the next version cites.
-func (o *updateOp) reads(s *state, round int, r *reads) {
+func (o *updateOp) reads(s *state, round readRound, r *reads) {
 	current, ok := s.heads[o.ref]
 	base := o.ref.At(o.in.BaseContentHash)
-	if round == 0 {
+	if round == roundFind {
 		if ok && current.ContentHash != base.Hash {
 			r.contents[base] = true
 		}
 		return
 	}
-	if !ok && !o.aliased() {
-		return // it will not be found
+	if round != roundLinks || !ok && !o.aliased() {
+		return // it was asked, or will not be found
 	}
 	if ok && o.content != nil && current.ContentHash == base.Hash && o.ref.Type != paperType {
 		return // its needs had all
