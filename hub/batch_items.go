@@ -101,7 +101,7 @@ func (b *items) laterOp(item *verb.BatchItem) (op, error) {
 			return nil, at(unknownAlias(in.Ref), "/ref")
 		}
 		o, err := b.hub.newUpdate(b.caller, &in, of.typ)
-		if err == nil && o.ref.Type == artifact.SchemaType {
+		if err == nil && o.ref.Type == artifact.SchemaType && len(b.ops) > 1 {
 			err = artifact.Invalid(artifact.Problem{Path: "/ref", Constraint: "alone", Message: "a type is changed by a request of its own"})
 		}
 		if err == nil {
@@ -109,7 +109,7 @@ func (b *items) laterOp(item *verb.BatchItem) (op, error) {
 		}
 		return o, err
 	case item.Supersede != nil:
-		o, err := b.hub.newSupersede(b.caller, item.Supersede)
+		o, err := b.hub.newSupersede(b.caller, item.Supersede, b.aliases[item.Supersede.Ref].typ)
 		if err != nil {
 			return nil, err
 		}

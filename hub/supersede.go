@@ -26,7 +26,7 @@ func (h *Hub) supersede(ctx context.Context, in verb.SupersedeRequest) (out verb
 	return single[verb.WriteResult](ctx, h, c, &writeRequest{
 		verb: verb.Supersede.Name, request: in, options: in.WriteOptions,
 		prepare: func() ([]op, error) {
-			o, err := h.newSupersede(c, &in)
+			o, err := h.newSupersede(c, &in, "")
 			return []op{o}, err
 		},
 	})
@@ -36,6 +36,7 @@ func (h *Hub) supersede(ctx context.Context, in verb.SupersedeRequest) (out verb
 type supersedeOp struct {
 	in          *verb.SupersedeRequest
 	ref         artifact.Ref
+	typ         string       // of what is replaced, "" while that is not known
 	replacement artifact.Ref // zero for none; of one to be made too
 	make        *createOp    // nil for one that is there
 	mutability  int          // schema version that allows it; 0 for an unknown type
@@ -45,8 +46,9 @@ type supersedeOp struct {
 	same    bool
 }
 
-// newSupersede checks all of a request that can be checked without the database.
-func (h *Hub) newSupersede(c *verb.Caller, in *verb.SupersedeRequest) (*supersedeOp, error) {
+// newSupersede checks all of a request that can be checked without the database. Typ
+// is the type of what an alias names.
+func (h *Hub) newSupersede(c *verb.Caller, in *verb.SupersedeRequest, typ string) (*supersedeOp, error) {
 	o := &supersedeOp{in: in, requestID: c.RequestID}
 	problems := checkReason(in.Reason)
 	parse := func(text, path string) artifact.Ref {
@@ -55,7 +57,10 @@ func (h *Hub) newSupersede(c *verb.Caller, in *verb.SupersedeRequest) (*supersed
 		return ref.Current()
 	}
 	o.ref = parse(in.Ref, "/ref")
-	if schema := h.schemas.get(o.ref.Type); schema != nil {
+	if o.typ = o.ref.Type; o.typ == "" {
+		o.typ = typ
+	}
+	if schema := h.schemas.get(o.typ); schema != nil {
 		if err := mayChange(schema, "superseded", artifact.MutableWithHistory, artifact.SupersededOnly); err != nil {
 			return nil, err
 		}
@@ -95,7 +100,7 @@ func (o *supersedeOp) needs(n *needs) {
 		n.write[o.ref] = true // with the content, for a conflict
 	}
 	if o.mutability > 0 {
-		n.types[o.ref.Type], n.versions[o.ref.Type] = true, o.mutability
+		n.types[o.typ], n.versions[o.typ] = true, o.mutability
 	}
 }
 

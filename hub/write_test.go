@@ -389,8 +389,8 @@ func TestBatch(t *testing.T) {
 			t.Errorf("items = %+v", out.Items[3:])
 		}
 		in.Import = false
-		if _, err := verb.Batch.Call(as(t.Context(), "root", verb.Admin), f.verbs, in); !artifact.IsCode(err, artifact.CodePermissionDenied) {
-			t.Errorf("an admin writes without an import: %v", err)
+		if out, err = verb.Batch.Call(as(t.Context(), "root", verb.Admin), f.verbs, in); err != nil || !artifact.IsCode(out.Items[0].Error, artifact.CodePermissionDenied) || out.Seq != 0 {
+			t.Errorf("an admin writes without an import: %+v, %v", out, err)
 		}
 	})
 }

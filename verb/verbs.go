@@ -56,7 +56,7 @@ var (
 		Name:    "batch",
 		Summary: "Run many writes in one transaction, all or none when atomic.",
 		Effect:  Write,
-		Needs:   Needs{AnyOf: []Permission{Contributor, Reviewer, Admin}, Own: true, Note: "each item takes what its verb takes; an admin may only import, into commons"},
+		Needs:   Needs{AnyOf: []Permission{Contributor, Reviewer, Admin}, Own: true, Note: "each item takes what its verb takes; only an admin imports, into commons"},
 	}
 )
 
