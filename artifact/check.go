@@ -64,6 +64,9 @@ func (c *checker) report(at *place, constraint, message, value string) {
 	if value != "" {
 		p.Value = Received(value)
 	}
+	if n := len(c.problems); n > 0 && constraint == "utf8" && c.problems[n-1].Constraint == "utf8" && c.problems[n-1].Path == p.Path {
+		return // a text is told of once, not by the byte
+	}
 	c.problems = append(c.problems, p)
 }
 
@@ -320,7 +323,7 @@ func (c *checker) number(at *place) bool {
 	}
 	text := string(c.raw[start:c.pos])
 	v, err := strconv.ParseFloat(text, 64)
-	if err != nil {
+	if err != nil || v == 0 && strings.ContainsAny(mantissa(text), "123456789") { // too large, or so small that nothing is left
 		c.report(at, "ieee_double", "a number fits an IEEE 754 double; send larger ones as strings", text)
 		return true
 	}
@@ -330,6 +333,14 @@ func (c *checker) number(at *place) bool {
 		c.report(at, "exact_integer", "an integer is at most 2^53-1 in size; send larger ones as strings", text)
 	}
 	return true
+}
+
+// mantissa returns a number without its exponent.
+func mantissa(text string) string {
+	if i := strings.IndexAny(text, "eE"); i >= 0 {
+		return text[:i]
+	}
+	return text
 }
 
 func (c *checker) digits() bool {

@@ -3,6 +3,7 @@ package artifact
 import (
 	"fmt"
 	"math/big"
+	"strconv"
 	"strings"
 )
 
@@ -30,10 +31,18 @@ func ParseDecimal(s string) (Decimal, error) {
 	if _, ok := d.r.SetString(s); !ok {
 		return d, fmt.Errorf("%q is not a decimal number", s)
 	}
-	if text := d.String(); len(text) > 2*MaxDecimalDigits {
-		return Decimal{}, fmt.Errorf("%q has more than %d digits", s, MaxDecimalDigits)
+	whole, fraction, _ := strings.Cut(strings.TrimPrefix(d.String(), "-"), ".")
+	if len(whole) > MaxDecimalDigits || len(fraction) > MaxDecimalDigits {
+		return Decimal{}, fmt.Errorf("%q has more than %d digits before or after the point", s, MaxDecimalDigits)
 	}
 	return d, nil
+}
+
+// DecimalOf returns the decimal that a schema's number is written as: 0.1 is a
+// tenth, and not the double next to it.
+func DecimalOf(v float64) (d Decimal) {
+	d.r.SetString(strconv.FormatFloat(v, 'g', -1, 64))
+	return d
 }
 
 // ParseSum reads a number that sums of decimals made, of whatever size.
@@ -77,6 +86,9 @@ func (d Decimal) Mul(e Decimal) (product Decimal) {
 	product.r.Mul(&d.r, &e.r)
 	return product
 }
+
+// Compare returns -1, 0 or 1 as d is less than, equal to or greater than e.
+func (d Decimal) Compare(e Decimal) int { return d.r.Cmp(&e.r) }
 
 // Equal reports whether d and e are one number.
 func (d Decimal) Equal(e Decimal) bool { return d.r.Cmp(&e.r) == 0 }

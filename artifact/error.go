@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -207,9 +208,15 @@ func (e *Error) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// Invalid returns a validation_failed error of these problems.
+// Invalid returns a validation_failed error of these problems, of which it tells
+// the first 100.
 func Invalid(problems ...Problem) *Error {
-	return &Error{Code: CodeValidationFailed, Message: "the request breaks its rules", Problems: problems}
+	e := &Error{Code: CodeValidationFailed, Message: "the request breaks its rules", Problems: problems}
+	if len(problems) > maxCheckProblems {
+		e.Problems = problems[:maxCheckProblems]
+		e.Message += "; its first " + strconv.Itoa(maxCheckProblems) + " problems are told"
+	}
+	return e
 }
 
 // NotFound returns the error for what does not exist or may not be seen. The

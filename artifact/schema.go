@@ -260,9 +260,9 @@ func (s *Schema) CheckLink(predicate, toType, at string) *Problem {
 	return nil
 }
 
-// CheckSignal returns what is wrong with a signal on this type's artifact. The
-// value is a decimal number.
-func (s *Schema) CheckSignal(kind, dimension string, value float64, at string) (problems []Problem) {
+// CheckSignal returns what is wrong with a signal on this type's artifact. Its
+// value is compared as it is stored, not as the double next to it.
+func (s *Schema) CheckSignal(kind, dimension string, value Decimal, at string) (problems []Problem) {
 	rule, ok := s.Signals[kind]
 	if !ok {
 		known := make([]string, 0, len(s.Signals))
@@ -281,13 +281,13 @@ func (s *Schema) CheckSignal(kind, dimension string, value float64, at string) (
 			Message: oneOf("a dimension of "+kind, rule.Dimensions),
 		})
 	}
-	if len(rule.Values) > 0 && !slices.Contains(rule.Values, value) {
+	if len(rule.Values) > 0 && !slices.ContainsFunc(rule.Values, func(v float64) bool { return DecimalOf(v).Equal(value) }) {
 		problems = append(problems, Problem{
-			Path: at + "/value", Constraint: "enum", Value: number(value), Message: kind + " takes one of the values " + strings.Trim(fmt.Sprint(rule.Values), "[]"),
+			Path: at + "/value", Constraint: "enum", Value: json.RawMessage(value.String()), Message: kind + " takes one of the values " + strings.Trim(fmt.Sprint(rule.Values), "[]"),
 		})
 	}
-	if r := rule.ValueRange; len(r) == 2 && (value < r[0] || value > r[1]) {
-		problems = append(problems, Problem{Path: at + "/value", Constraint: "range", Value: number(value), Message: fmt.Sprintf("values of %s lie from %v to %v", kind, r[0], r[1])})
+	if r := rule.ValueRange; len(r) == 2 && (value.Compare(DecimalOf(r[0])) < 0 || value.Compare(DecimalOf(r[1])) > 0) {
+		problems = append(problems, Problem{Path: at + "/value", Constraint: "range", Value: json.RawMessage(value.String()), Message: fmt.Sprintf("values of %s lie from %v to %v", kind, r[0], r[1])})
 	}
 	return problems
 }
@@ -298,15 +298,6 @@ func oneOf(what string, known []string) string {
 		return "there is no such thing as " + what
 	}
 	return what + " is one of: " + strings.Join(known, ", ")
-}
-
-// number returns a value as a problem's value_received.
-func number(v float64) json.RawMessage {
-	raw, err := json.Marshal(v)
-	if err != nil {
-		return nil
-	}
-	return raw
 }
 
 // UnknownType returns the problem of a type that is not registered.

@@ -141,7 +141,7 @@ func brierTrace(points []BrierPoint) *BrierTrace {
 func (s *Schema) CheckKinds(kinds []string, at string) (problems []Problem) {
 	for i, kind := range kinds {
 		if _, ok := s.Signals[kind]; !ok {
-			p := s.CheckSignal(kind, "", 0, "")[0]
+			p := s.CheckSignal(kind, "", Decimal{}, "")[0]
 			p.Path = at + "/" + strconv.Itoa(i)
 			problems = append(problems, p)
 		}
@@ -152,8 +152,8 @@ func (s *Schema) CheckKinds(kinds []string, at string) (problems []Problem) {
 // CheckDuel returns what keeps a duel's value and metadata from telling one, and
 // otherwise the opponent.
 func CheckDuel(value Decimal, metadata json.RawMessage, at string) (opponent Ref, problems []Problem) {
-	if v := value.Float(); v != 0 && v != 0.5 && v != 1 {
-		problems = append(problems, Problem{Path: at + "/value", Constraint: "enum", Value: number(v), Message: "a duel is won, 1, drawn, 0.5, or lost, 0"})
+	if !value.Equal(DecimalOf(0)) && !value.Equal(DecimalOf(0.5)) && !value.Equal(DecimalOf(1)) {
+		problems = append(problems, Problem{Path: at + "/value", Constraint: "enum", Value: json.RawMessage(value.String()), Message: "a duel is won, 1, drawn, 0.5, or lost, 0"})
 	}
 	p := Problem{Path: at + "/metadata/opponent", Constraint: "opponent", Message: "a duel names its opponent: type:id of an artifact of the same type"}
 	text := duelOpponent(metadata)

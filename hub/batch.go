@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/replicate"
 	"github.com/scidex-ai/substrate/verb"
 )
 
@@ -54,12 +55,12 @@ func (h *Hub) batch(ctx context.Context, in verb.BatchRequest) (out verb.BatchRe
 				r.Items[i].Skipped = i != done.failed.index
 			}
 			r.Items[done.failed.index].Error = stamped(done.failed.err, c)
-			return r
+			return stamp(c, w, r)
 		}
 		for i, o := range w.ops {
 			r.Items[i] = itemResult(c, o, done.errs[i], seq, r.ConsistencyToken)
 		}
-		return r
+		return stamp(c, w, r)
 	}
 	done, err := h.write(ctx, c, w, func(done *written) any { return build(done, 0) })
 	if err != nil {
@@ -111,9 +112,19 @@ func itemResult(c *verb.Caller, o op, err error, seq artifact.Seq, token string)
 	return r
 }
 
+// stamp makes an answer tell on whose behalf was written.
+func stamp[T any](c *verb.Caller, w *writeRequest, answer T) T {
+	if s, ok := any(answer).(verb.Stamped); ok {
+		if raw, _, err := replicate.Encode(provenance(c, w.verb, w.imported)); err == nil { // it is text alone
+			s.Stamp(raw)
+		}
+	}
+	return answer
+}
+
 // single runs a request of one op and returns its answer.
 func single[T any](ctx context.Context, h *Hub, c *verb.Caller, w *writeRequest) (out T, err error) {
-	done, err := h.write(ctx, c, w, func(*written) any { return w.ops[0].answer(0, "") })
+	done, err := h.write(ctx, c, w, func(*written) any { return stamp(c, w, w.ops[0].answer(0, "")) })
 	if failed, ok := errors.AsType[*opError](err); ok {
 		return out, failed.err
 	} else if err != nil {
@@ -127,7 +138,7 @@ func single[T any](ctx context.Context, h *Hub, c *verb.Caller, w *writeRequest)
 		}
 		outcome, answer = verb.IdempotencyReplayed, &out
 	} else {
-		answer = w.ops[0].answer(done.seq, h.token(done.seq))
+		answer = stamp(c, w, w.ops[0].answer(done.seq, h.token(done.seq)))
 		if w.options.IdempotencyKey != "" && done.seq > 0 {
 			outcome = verb.IdempotencyFresh
 		}

@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"errors"
 	"regexp"
 	"strings"
 
@@ -84,7 +85,7 @@ func (b *items) op(item *verb.BatchItem) (op, error) {
 		o.requestID = b.caller.RequestID
 		return o, nil
 	case item.Signal != nil:
-		return newSignal(b.caller, item.Signal, b.imported)
+		return b.hub.newSignal(b.caller, item.Signal, b.imported)
 	case b.imported:
 		return nil, artifact.Invalid(artifact.Problem{Path: "/op", Constraint: "import", Message: "an import brings artifacts, links and signals, and changes nothing"})
 	}
@@ -222,9 +223,24 @@ func (b *items) meant(text string, ref artifact.Ref) artifact.Ref {
 	return ref
 }
 
+var _ reader = (*refusedOp)(nil)
+
 // A refusedOp is an item that was refused before the transaction.
 type refusedOp struct{ err error }
 
 func (*refusedOp) needs(*needs)                    {}
-func (o *refusedOp) decide(*state) error           { return o.err }
 func (*refusedOp) answer(artifact.Seq, string) any { return nil }
+
+// reads implements reader: what else is wrong with the item.
+func (o *refusedOp) reads(_ *state, round readRound, r *reads) {
+	if d, ok := errors.AsType[*doubtful](o.err); ok {
+		d.reads(round, r)
+	}
+}
+
+func (o *refusedOp) decide(s *state) error {
+	if d, ok := errors.AsType[*doubtful](o.err); ok {
+		return d.complete(s)
+	}
+	return o.err
+}

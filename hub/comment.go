@@ -59,9 +59,6 @@ func (h *Hub) newComment(c *verb.Caller, in *verb.CommentRequest) (*commentOp, e
 		}
 		links = append(links, verb.LinkSpec{Predicate: repliesTo, To: in.ThreadParent})
 	}
-	if problems != nil {
-		return nil, artifact.Invalid(problems...)
-	}
 	body := map[string]string{"markdown": in.Body}
 	if in.Kind != "" {
 		body["kind"] = in.Kind
@@ -70,11 +67,29 @@ func (h *Hub) newComment(c *verb.Caller, in *verb.CommentRequest) (*commentOp, e
 	if err != nil {
 		return nil, err
 	}
+	if problems != nil { // the body may be wrong besides
+		return nil, h.doubtfulComment(in, target.Current(), raw, problems)
+	}
 	made, err := h.newCreate(c, &verb.CreateRequest{Type: commentType, Title: headline(in.Body), Content: raw, Links: links}, verb.Comment.Name, false)
 	if err != nil {
 		return nil, err
 	}
 	return &commentOp{createOp: made, in: in, target: target.Current(), parent: parent.Current(), local: made.ref.ID}, nil
+}
+
+// doubtfulComment is the refusal of a comment whose body may cite what is not there.
+func (h *Hub) doubtfulComment(in *verb.CommentRequest, target artifact.Ref, content []byte, problems []artifact.Problem) error {
+	refusal := artifact.Invalid(problems...)
+	schema := h.schemas.get(commentType)
+	canonical, faults := artifact.Canonical(content, "")
+	if schema == nil || faults != nil {
+		return refusal
+	}
+	d := &doubtful{error: refusal, inspection: inspect(schema, canonical, false), scope: in.Scope, place: func(string) string { return "/body" }}
+	if in.Scope == "" {
+		d.of = target
+	}
+	return d
 }
 
 func notAComment(ref string) artifact.Problem {

@@ -3,6 +3,7 @@ package hub
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"strconv"
 	"strings"
@@ -76,6 +77,10 @@ func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, verbName string,
 		}
 	}
 	scope := orCommons(in.Scope)
+	if scope != artifact.Commons && !verb.ValidScope(scope) { // no id begins with it: it names none
+		note(unknownScope(in.Scope))
+		scope = artifact.Commons
+	}
 	content, contentFaults := artifact.Canonical(in.Content, "/content")
 	id, fault := idIn(scope, schema, in.ID, imported)
 	spare := ""
@@ -116,7 +121,7 @@ func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, verbName string,
 		provenance: provenance(c, verbName, imported), requestID: c.RequestID,
 		ref: artifact.Ref{Type: in.Type, ID: id}, spare: spare, fresh: in.ID == "" && spare == "",
 	}
-	for i := range in.Links {
+	for i := range in.Links[:min(len(in.Links), verb.MaxLinksPerWrite)] {
 		l, faults := h.newLink(&verb.LinkRequest{From: o.ref.String(), LinkSpec: in.Links[i]}, "/links/"+strconv.Itoa(i))
 		problems = append(problems, faults...)
 		for _, other := range o.links {
@@ -129,20 +134,35 @@ func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, verbName string,
 		}
 		o.links = append(o.links, l)
 	}
-	if problems != nil {
-		return nil, artifact.Invalid(problems...)
+	if content != nil {
+		o.inspection = inspect(schema, content, imported)
 	}
-	if !imported { // an import brings artifacts as they are elsewhere
-		if err := schema.CheckTransition(schema.Initial(), state, c.RolesIn(scope)); err != nil {
-			return nil, err
-		}
-	}
-	o.ref.Hash = artifact.ContentHash(in.Type, in.Title, state, content)
-	o.inspection = inspect(schema, content, imported)
 	if in.Type == paperType {
 		o.papers = paperKeys(strings.TrimPrefix(id, scope+"/"), content)
 	}
+	var misplaced error
+	if !imported { // an import brings artifacts as they are elsewhere
+		misplaced = schema.CheckTransition(schema.Initial(), state, c.RolesIn(scope))
+	}
+	switch {
+	case problems != nil:
+		if e := artifact.AsError(misplaced); misplaced != nil && schema.CheckState(state, "") == nil {
+			problems = append(problems, e.Problems...)
+		}
+		return nil, o.doubtful(artifact.Invalid(problems...))
+	case misplaced != nil:
+		return nil, o.doubtful(misplaced)
+	}
+	o.ref.Hash = artifact.ContentHash(in.Type, in.Title, state, content)
 	return o, nil
+}
+
+// doubtful returns why the artifact is not made, with what else may be wrong.
+func (o *createOp) doubtful(err error) error {
+	return &doubtful{
+		error: err, inspection: o.inspection, scope: o.scope, papers: o.papers, links: o.links, schema: o.schema,
+		place: func(path string) string { return path },
+	}
 }
 
 // inspect looks for what the type's validators guard. An import brings prose as it
@@ -267,9 +287,11 @@ func (o *createOp) load(ctx context.Context, db querier, s *state) error {
 // noScopeToWrite is the answer for a scope that is not there or that the caller
 // may not know of.
 func noScopeToWrite(id string) error {
-	return artifact.Invalid(artifact.Problem{
-		Path: "/scope", Constraint: "scope", Message: "no such scope that you may write to", Value: artifact.Received(id),
-	})
+	return artifact.Invalid(*unknownScope(id))
+}
+
+func unknownScope(id string) *artifact.Problem {
+	return &artifact.Problem{Path: "/scope", Constraint: "scope", Message: "no such scope that you may write to", Value: artifact.Received(id)}
 }
 
 func orCommons(scope string) string {
@@ -329,10 +351,6 @@ func (o *createOp) decide(s *state) error {
 		return conflict(current, artifact.ReasonExists, "an artifact with this id exists", artifact.Hash{})
 	}
 	refused, shadowed := o.inspection.Check(s.papers.known(o.inspection.Lookups(), o.scope), "/content")
-	if refused != nil {
-		return artifact.Invalid(refused...)
-	}
-	o.warnings = s.hub.shadow(o.schema.Type, shadowed)
 	now, by := s.caller.Now, s.caller.Actor.ID
 	h := &head{Head: replicate.Head{
 		ContentHash: o.ref.Hash, CreatedAt: now, CreatedBy: by, ID: o.ref.ID, IsLatest: true, Revision: 1,
@@ -342,11 +360,12 @@ func (o *createOp) decide(s *state) error {
 		h.audience = participants
 	}
 	set(s, s.heads, o.ref.Current(), h)
-	if err := s.claimPaper(o.ref, o.scope, o.papers); err != nil {
-		return err
+	faults := []error{s.claimPaper(o.ref, o.scope, o.papers)}
+	if refused != nil {
+		faults = append(faults, artifact.Invalid(refused...))
 	}
 	if h.Type == geneType {
-		s.papers.addGene(h.ID, h.Scope)
+		s.addGene(h.ID, h.Scope)
 	}
 	if o.makes != nil {
 		if err := s.putType(o.makes); err != nil {
@@ -364,10 +383,12 @@ func (o *createOp) decide(s *state) error {
 		return err
 	}
 	for i, l := range o.links {
-		if err := l.decideAt(s, "/links/"+strconv.Itoa(i)); err != nil {
-			return err
-		}
+		faults = append(faults, l.decideAt(s, "/links/"+strconv.Itoa(i)))
 	}
+	if err := gather(faults...); err != nil {
+		return err
+	}
+	o.warnings = s.hub.shadow(o.schema.Type, shadowed)
 	return nil
 }
 
@@ -399,6 +420,9 @@ func conflict(current *head, reason, message string, base artifact.Hash) *artifa
 
 // at places an error's problems under a path of the request.
 func at(err error, path string) error {
+	if d, ok := errors.AsType[*doubtful](err); ok {
+		return d.at(path)
+	}
 	e := *artifact.AsError(err)
 	if e.Code == artifact.CodeInternal {
 		return err

@@ -48,8 +48,8 @@ func (p papers) queueGenes(b *pgx.Batch, scopes, symbols []string) {
 }
 
 // addGene notes a new gene, for what is written after it in the transaction.
-func (p papers) addGene(id, scope string) {
+func (s *state) addGene(id, scope string) {
 	symbol := strings.TrimPrefix(id, scope+"/")
-	p[paperIn{citation{Kind: artifact.CiteGene, ID: symbol}, scope}] = id
-	p[paperIn{anyGene, scope}] = geneType
+	set(s, s.papers, paperIn{citation{Kind: artifact.CiteGene, ID: symbol}, scope}, id)
+	set(s, s.papers, paperIn{anyGene, scope}, geneType)
 }

@@ -50,6 +50,7 @@ type linkOp struct {
 
 	id     string // decided
 	exists bool
+	stored *replicate.Link // as it is or will be
 }
 
 // A linkMaker is an op that makes one link.
@@ -77,7 +78,7 @@ func (h *Hub) newLink(in *verb.LinkRequest, at string) (*linkOp, []artifact.Prob
 	if len(in.EvidenceRefs) > maxEvidenceRefs {
 		problems = append(problems, artifact.Problem{Path: at + "/evidence_refs", Constraint: "max_items", Message: "at most " + strconv.Itoa(maxEvidenceRefs) + " refs"})
 	}
-	for i, text := range in.EvidenceRefs {
+	for i, text := range in.EvidenceRefs[:min(len(in.EvidenceRefs), maxEvidenceRefs)] {
 		_, p := refOrAlias(text, at+"/evidence_refs/"+strconv.Itoa(i))
 		problems = append(problems, p...)
 	}
@@ -86,6 +87,15 @@ func (h *Hub) newLink(in *verb.LinkRequest, at string) (*linkOp, []artifact.Prob
 		canonical, faults := artifact.Canonical(in.Evidence, at+"/evidence")
 		problems = append(problems, faults...)
 		o.evidence = canonical
+	}
+	schema := h.schemas.get(o.from.Type)
+	if problems == nil || schema == nil {
+		return o, problems // its rules are checked when it is decided
+	}
+	if _, known := schema.Links[o.predicate]; !known || o.to.Type != "" {
+		if p := schema.CheckLink(o.predicate, o.to.Type, at); p != nil {
+			problems = append(problems, *p)
+		}
 	}
 	return o, problems
 }
@@ -158,15 +168,7 @@ func (o *linkOp) ends(s *state) (from, to *head, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if p := schema.CheckLink(o.predicate, o.to.Type, ""); p != nil {
-		return nil, nil, artifact.Invalid(*p)
-	}
-	if schema.Links[o.predicate].EvidenceRequired && len(o.refTexts) == 0 {
-		return nil, nil, artifact.Invalid(artifact.Problem{
-			Path: "/evidence_refs", Constraint: "evidence_required", Message: o.predicate + " needs evidence_refs",
-		})
-	}
-	if err := o.checkTargets(s); err != nil {
+	if err := gather(o.checkRule(schema), o.checkTargets(s)); err != nil {
 		return nil, nil, err
 	}
 	to = s.heads[o.to.Current()]
@@ -198,6 +200,28 @@ func (o *linkOp) ends(s *state) (from, to *head, err error) {
 		}
 	}
 	return from, to, o.checkEvidence(s, scope)
+}
+
+// checkRule refuses a link that its type does not have.
+func (o *linkOp) checkRule(schema *artifact.Schema) error {
+	var problems []artifact.Problem
+	if p := schema.CheckLink(o.predicate, o.to.Type, ""); p != nil {
+		problems = append(problems, *p)
+	}
+	if schema.Links[o.predicate].EvidenceRequired && len(o.refTexts) == 0 {
+		problems = append(problems, artifact.Problem{
+			Path: "/evidence_refs", Constraint: "evidence_required", Message: o.predicate + " needs evidence_refs",
+		})
+	}
+	if o.from.Current() == o.to.Current() {
+		problems = append(problems, artifact.Problem{
+			Path: "/to", Constraint: "no_self_link", Message: "an artifact does not link to itself", Value: artifact.Received(o.toText),
+		})
+	}
+	if problems == nil {
+		return nil
+	}
+	return artifact.Invalid(problems...)
 }
 
 // checkTargets refuses a link to what is not there, and one that names such a thing
@@ -333,7 +357,7 @@ func (o *linkOp) make(s *state) error {
 	}
 	key := triple{o.from.Current(), o.predicate, o.to.Current()}
 	if id, ok := s.links[key]; ok {
-		o.id, o.exists = id, true
+		o.id, o.exists, o.stored = id, true, s.knownLinks[id]
 		return nil
 	}
 	o.id = "k-" + newUUID()
@@ -348,6 +372,8 @@ func (o *linkOp) make(s *state) error {
 	l.hash = hash
 	s.linked(key, o.id, scope, s.hub.schemas.get(o.from.Type).Links[o.predicate].Cardinality == cardinalityOne)
 	set(s, s.linkRows, o.id, l)
+	set(s, s.knownLinks, o.id, &l.Link)
+	o.stored = &l.Link
 	s.newLinks = append(s.newLinks, l)
 	s.rows.internal = from.audience == participants || to.audience == participants
 	detail := map[string]any{"from": l.From, "predicate": o.predicate, "to": l.To}
@@ -374,12 +400,22 @@ func narrower(a, b string) (string, error) {
 }
 
 func (o *linkOp) answer(seq artifact.Seq, token string) any {
-	r := &verb.LinkResult{
-		Ref: o.ref(), From: o.from.Current().String(), Predicate: o.predicate, To: o.to.String(),
-		RequestID: o.requestID, Idempotency: verb.IdempotencyNone, Seq: seq, ConsistencyToken: token,
-	}
+	r := linkResult(o.stored, o.requestID, seq, token)
 	if o.exists {
 		r.Idempotency = verb.IdempotencyDeduplicated
+	}
+	return r
+}
+
+// linkResult confirms a link, its hash being that which get answers.
+func linkResult(l *replicate.Link, requestID string, seq artifact.Seq, token string) *verb.LinkResult {
+	r := &verb.LinkResult{
+		Ref: replicate.LinkType + ":" + l.ID, Revision: 1, From: l.From, Predicate: l.Predicate, To: l.To,
+		ProvenanceRefs: append([]string{}, l.EvidenceRefs...), Warnings: []artifact.Problem{},
+		RequestID: requestID, Idempotency: verb.IdempotencyNone, Seq: seq, ConsistencyToken: token,
+	}
+	if a, err := l.Artifact(); err == nil { // it was encoded before
+		r.ContentHash = a.ContentHash
 	}
 	return r
 }

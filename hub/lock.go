@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/replicate"
 )
 
 // A stored answer is what an idempotency key gave before.
@@ -54,15 +56,15 @@ const (
 		JOIN artifact_revision r ON r.type = k.type AND r.id = k.id AND r.content_hash = k.hash
 		WHERE r.scope = ANY ($4)`
 	linksQuery = `
-		SELECT l.from_type, l.from_id, l.predicate, l.to_type, l.to_id, l.created_by, l.id
+		SELECT l.from_type, l.from_id, l.predicate, l.to_type, l.to_id, l.created_by, l.id, l.to_ref, l.evidence_refs, l.evidence
 		FROM link l JOIN unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[]) AS k (from_type, from_id, predicate, to_type, to_id, by)
 			ON l.from_type = k.from_type AND l.from_id = k.from_id AND l.predicate = k.predicate
 			AND l.to_type = k.to_type AND l.to_id = k.to_id AND l.created_by = k.by`
 	signalsQuery = `
-		SELECT k.type, k.artifact, k.kind, k.dimension, k.voter, s.id, s.value::text, s.weight::text, s.reason
+		SELECT k.type, k.artifact, k.kind, k.dimension, k.voter, s.id, s.value::text, s.weight::text, s.reason, s.voter_kind, s.metadata
 		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[]) AS k (type, artifact, kind, dimension, voter)
 		CROSS JOIN LATERAL (
-			SELECT s.id, s.value, s.weight, s.reason
+			SELECT s.id, s.value, s.weight, s.reason, s.voter_kind, s.metadata
 			FROM signal s
 			WHERE s.type = k.type AND s.artifact = k.artifact AND s.kind = k.kind AND s.dimension = k.dimension AND s.voter = k.voter
 			ORDER BY s.id DESC LIMIT 1) s`
@@ -103,7 +105,8 @@ type loaded struct {
 	heads    map[artifact.Ref]*head
 	missed   map[artifact.Ref]bool // heads that others hold
 	bases    map[scopedRef]bool
-	links    map[ownLink]string // id of the link
+	links    map[ownLink]string         // id of the link
+	known    map[string]*replicate.Link // those links, by id
 	singles  map[singleKey][]singleLink
 	signals  map[signalKey]*lastSignal
 	sums     map[signalKey]*signalSum // without voter
@@ -131,7 +134,7 @@ func (k answerKey) String() string { return k.actor + "\n" + k.key.String() }
 func newLoaded() *loaded {
 	return &loaded{
 		heads: make(map[artifact.Ref]*head), missed: make(map[artifact.Ref]bool), bases: make(map[scopedRef]bool),
-		links: make(map[ownLink]string), singles: make(map[singleKey][]singleLink), signals: make(map[signalKey]*lastSignal), sums: make(map[signalKey]*signalSum),
+		links: make(map[ownLink]string), known: make(map[string]*replicate.Link), singles: make(map[singleKey][]singleLink), signals: make(map[signalKey]*lastSignal), sums: make(map[signalKey]*signalSum),
 		versions: make(map[string]int), scopes: make(map[string]bool), papers: make(papers),
 		answers: make(map[answerKey]*storedAnswer), held: make(map[answerKey]bool),
 	}
@@ -412,7 +415,7 @@ func (l *loaded) queueLinks(b *pgx.Batch, members []*member) {
 	}
 	if own != nil {
 		b.Queue(linksQuery, linkArgs(own)...).Query(func(rows pgx.Rows) error {
-			return scanLinks(rows, func(k ownLink, id string) { l.links[k] = id })
+			return scanLinks(rows, func(k ownLink, link *replicate.Link) { l.links[k], l.known[link.ID] = link.ID, link })
 		})
 	}
 }
@@ -427,7 +430,7 @@ func (s *state) queueOwnLinks(b *pgx.Batch, keys map[triple]bool) {
 		own = append(own, ownLink{k, s.caller.Actor.ID})
 	}
 	b.Queue(linksQuery, linkArgs(own)...).Query(func(rows pgx.Rows) error {
-		return scanLinks(rows, func(k ownLink, id string) { s.links[k.triple] = id })
+		return scanLinks(rows, func(k ownLink, link *replicate.Link) { s.links[k.triple], s.knownLinks[link.ID] = link.ID, link })
 	})
 }
 
@@ -440,12 +443,14 @@ func linkArgs(keys []ownLink) []any {
 	return []any{fromTypes, fromIDs, predicates, toTypes, toIDs, by}
 }
 
-func scanLinks(rows pgx.Rows, take func(k ownLink, id string)) error {
+// scanLinks reads links, in so far as [replicate.Link.Artifact]'s hash needs them.
+func scanLinks(rows pgx.Rows, take func(k ownLink, link *replicate.Link)) error {
 	var k ownLink
-	var id string
-	_, err := pgx.ForEachRow(rows, []any{&k.from.Type, &k.from.ID, &k.predicate, &k.to.Type, &k.to.ID, &k.by, &id}, func() error {
-		take(k, id)
-		return nil
+	var id, to, refs, evidence string
+	_, err := pgx.ForEachRow(rows, []any{&k.from.Type, &k.from.ID, &k.predicate, &k.to.Type, &k.to.ID, &k.by, &id, &to, &refs, &evidence}, func() error {
+		link := &replicate.Link{ID: id, From: k.from.String(), Predicate: k.predicate, To: to, Evidence: json.RawMessage(evidence)}
+		take(k, link)
+		return json.Unmarshal([]byte(refs), &link.EvidenceRefs)
 	})
 	return err
 }
@@ -461,14 +466,14 @@ func (l *loaded) queueSignals(b *pgx.Batch, n *needs) {
 	}
 	b.Queue(signalsQuery, types, ids, kinds, dimensions, voters).Query(func(rows pgx.Rows) error {
 		var k signalKey
-		var id, value, weight, reason string
-		_, err := pgx.ForEachRow(rows, []any{&k.ref.Type, &k.ref.ID, &k.kind, &k.dimension, &k.voter, &id, &value, &weight, &reason}, func() error {
+		var id, value, weight, reason, voterKind, metadata string
+		_, err := pgx.ForEachRow(rows, []any{&k.ref.Type, &k.ref.ID, &k.kind, &k.dimension, &k.voter, &id, &value, &weight, &reason, &voterKind, &metadata}, func() error {
 			v, err := artifact.ParseDecimal(value)
 			if err != nil {
 				return err
 			}
 			w, err := artifact.ParseDecimal(weight)
-			l.signals[k] = &lastSignal{id: id, value: v, weight: w, reason: reason}
+			l.signals[k] = &lastSignal{id: id, value: v, weight: w, reason: reason, voterKind: voterKind, metadata: metadata}
 			return err
 		})
 		return err

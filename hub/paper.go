@@ -129,7 +129,19 @@ func (p papers) known(lookups []citation, scope string) map[citation]bool {
 // claimPaper notes what a paper is cited by from now on, or refuses one that is
 // here already.
 func (s *state) claimPaper(ref artifact.Ref, scope string, keys []citation) error {
-	var problems []artifact.Problem
+	if problems := s.takenPapers(ref, scope, keys); problems != nil {
+		return artifact.Invalid(problems...)
+	}
+	for _, k := range keys {
+		set(s, s.papers, paperIn{k, scope}, ref.ID)
+		set(s, s.papersMade, paperIn{k, scope}, ref.ID)
+	}
+	return nil
+}
+
+// takenPapers returns what keeps a paper from being cited by some keys: those that
+// another has.
+func (s *state) takenPapers(ref artifact.Ref, scope string, keys []citation) (problems []artifact.Problem) {
 	for _, k := range keys {
 		if id := s.papers[paperIn{k, scope}]; id != "" && id != ref.ID {
 			problems = append(problems, artifact.Problem{
@@ -138,14 +150,7 @@ func (s *state) claimPaper(ref artifact.Ref, scope string, keys []citation) erro
 			})
 		}
 	}
-	if problems != nil {
-		return artifact.Invalid(problems...)
-	}
-	for _, k := range keys {
-		set(s, s.papers, paperIn{k, scope}, ref.ID)
-		set(s, s.papersMade, paperIn{k, scope}, ref.ID)
-	}
-	return nil
+	return problems
 }
 
 // disclaimPaper notes that a paper is cited by nothing from now on.

@@ -227,7 +227,7 @@ func (c *compatibility) checkSignals(ctx context.Context) error {
 		if _, ok := c.now.Signals[kind]; ok {
 			probe.Signals[kind] = rule
 		}
-		faults := append(probe.CheckSignal(kind, dimension, least, ""), probe.CheckSignal(kind, dimension, greatest, "")...)
+		faults := append(probe.CheckSignal(kind, dimension, artifact.DecimalOf(least), ""), probe.CheckSignal(kind, dimension, artifact.DecimalOf(greatest), "")...)
 		if len(faults) > 0 && !c.breaking {
 			c.report("/signals/"+artifact.EscapePointer(kind), "compatibility", fmt.Sprintf("%d signals of the kind %s would be refused: %s", n, kind, faults[0].Message))
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/scidex-ai/substrate/artifact"
@@ -22,7 +23,7 @@ func (h *Hub) signal(ctx context.Context, in verb.SignalRequest) (out verb.Signa
 	return single[verb.SignalResult](ctx, h, c, &writeRequest{
 		verb: "signal", request: in, options: in.WriteOptions,
 		prepare: func() ([]op, error) {
-			o, err := newSignal(c, &in, false)
+			o, err := h.newSignal(c, &in, false)
 			return []op{o}, err
 		},
 	})
@@ -45,13 +46,14 @@ type signalOp struct {
 	id     string // decided
 	exists bool
 	after  artifact.Aggregate
+	stored *replicate.Signal // as it is or will be
 }
 
 // importVoter begins the names of voters that an import brings.
 const importVoter = "import:"
 
 // newSignal checks all of a request that can be checked without the database.
-func newSignal(c *verb.Caller, in *verb.SignalRequest, imported bool) (*signalOp, error) {
+func (h *Hub) newSignal(c *verb.Caller, in *verb.SignalRequest, imported bool) (*signalOp, error) {
 	o := &signalOp{
 		refText: in.Ref, kind: in.Kind, dimension: in.Dimension, reason: in.Reason, metadata: json.RawMessage("null"),
 		voter: c.Actor.ID, voterKind: c.Actor.Kind, requestID: c.RequestID,
@@ -91,10 +93,17 @@ func newSignal(c *verb.Caller, in *verb.SignalRequest, imported bool) (*signalOp
 	default:
 		o.voter, o.voterKind = in.Voter, "human"
 	}
-	if problems != nil {
-		return nil, artifact.Invalid(problems...)
+	if problems == nil {
+		return o, nil
 	}
-	return o, nil
+	if schema := h.schemas.get(o.ref.Type); schema != nil { // checked again once the artifact is there
+		for _, p := range schema.CheckSignal(o.kind, o.dimension, o.value, "") {
+			if !slices.ContainsFunc(problems, func(q artifact.Problem) bool { return q.Path == p.Path }) {
+				problems = append(problems, p)
+			}
+		}
+	}
+	return nil, artifact.Invalid(problems...)
 }
 
 // mayShare implements sharer.
@@ -132,7 +141,7 @@ func (o *signalOp) decide(s *state) error {
 	if err != nil {
 		return err
 	}
-	if problems := schema.CheckSignal(o.kind, o.dimension, o.value.Float(), ""); problems != nil {
+	if problems := schema.CheckSignal(o.kind, o.dimension, o.value, ""); problems != nil {
 		return artifact.Invalid(problems...)
 	}
 	if err := o.checkOpponent(s, target); err != nil {
@@ -143,24 +152,23 @@ func (o *signalOp) decide(s *state) error {
 	last := s.signals[key]
 	sum := s.sum(key)
 	edit(s, sum)
-	if last != nil && mode == artifact.AggregateReplace && last.value.Equal(o.value) && last.weight.Equal(o.weight) && last.reason == o.reason {
+	if last != nil && mode == artifact.AggregateReplace && last.value.Equal(o.value) && last.weight.Equal(o.weight) && last.reason == o.reason && last.metadata == string(o.metadata) {
 		o.id, o.exists = last.id, true
+		o.stored = o.row(s, target, last.id)
+		o.stored.VoterKind = last.voterKind
 		o.after = sum.aggregate()
 		return nil
 	}
 	o.id = "s-" + newUUID()
 	sum.add(o.value, last, mode)
 	o.after = sum.aggregate()
-	set(s, s.signals, key, &lastSignal{id: o.id, value: o.value, weight: o.weight, reason: o.reason})
+	set(s, s.signals, key, &lastSignal{id: o.id, value: o.value, weight: o.weight, reason: o.reason, voterKind: o.voterKind, metadata: string(o.metadata)})
 	if !sum.queued {
 		sum.queued = true
 		s.sumOrder = append(s.sumOrder, sum)
 	}
-	g := &signalRow{key: key, Signal: replicate.Signal{
-		Aggregate: o.after, At: s.caller.Now, By: s.caller.Actor.ID, Dimension: o.dimension, ID: o.id, Kind: o.kind, Metadata: o.metadata,
-		Reason: o.reason, Ref: o.ref.Current().String(), Scope: target.Scope, Value: json.Number(o.value.String()),
-		Voter: o.voter, VoterKind: o.voterKind, Weight: json.Number(o.weight.String()),
-	}}
+	o.stored = o.row(s, target, o.id)
+	g := &signalRow{key: key, Signal: *o.stored}
 	raw, hash, err := replicate.Encode(g.Signal)
 	if err != nil {
 		return err
@@ -177,6 +185,15 @@ func (o *signalOp) decide(s *state) error {
 		return err
 	}
 	return s.score(schema, target)
+}
+
+// row is the signal as it is stored under an id.
+func (o *signalOp) row(s *state, target *head, id string) *replicate.Signal {
+	return &replicate.Signal{
+		Aggregate: o.after, At: s.caller.Now, By: s.caller.Actor.ID, Dimension: o.dimension, ID: id, Kind: o.kind, Metadata: o.metadata,
+		Reason: o.reason, Ref: o.ref.Current().String(), Scope: target.Scope, Value: json.Number(o.value.String()),
+		Voter: o.voter, VoterKind: o.voterKind, Weight: json.Number(o.weight.String()),
+	}
 }
 
 // checkOpponent refuses a duel with what is not there, is of another type or is not
@@ -252,7 +269,11 @@ func (g *signalSum) aggregate() artifact.Aggregate {
 
 func (o *signalOp) answer(seq artifact.Seq, token string) any {
 	r := &verb.SignalResult{
-		Ref: o.address(), Aggregate: o.after, RequestID: o.requestID, Idempotency: verb.IdempotencyNone, Seq: seq, ConsistencyToken: token,
+		Ref: o.address(), Revision: 1, Aggregate: o.after, RequestID: o.requestID, Idempotency: verb.IdempotencyNone, Seq: seq, ConsistencyToken: token,
+		ProvenanceRefs: []string{}, Warnings: []artifact.Problem{},
+	}
+	if a, err := o.stored.Artifact(); err == nil { // it was encoded before
+		r.ContentHash = a.ContentHash
 	}
 	if o.exists {
 		r.Idempotency = verb.IdempotencyDeduplicated

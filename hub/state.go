@@ -117,6 +117,8 @@ type state struct {
 	papers  papers
 	singles map[singleKey][]singleLink // live links of cardinality one, where they were read
 
+	knownLinks map[string]*replicate.Link // the caller's, by id, for their hash
+
 	contents map[artifact.Ref]*artifact.Version // of pinned versions that are not current
 	chains   map[artifact.Ref]artifact.Ref      // what artifacts were replaced by, as stored
 	linkRows map[string]*linkRow                // links that may be taken back, by id
@@ -214,6 +216,8 @@ type lastSignal struct {
 	id            string
 	value, weight artifact.Decimal
 	reason        string
+	voterKind     string
+	metadata      string
 }
 
 type signalSum struct {
@@ -236,7 +240,7 @@ func (l *loaded) view(h *Hub, m *member) *state {
 		hub: h, caller: m.caller, imported: m.request.imported, dry: m.request.options.DryRun, scopes: m.caller.VisibleScopes(),
 		known: make(map[string]bool), versions: l.versions, heads: make(map[artifact.Ref]*head), taken: make(map[artifact.Ref]bool),
 		bases: make(map[artifact.Ref]bool), baseIn: make(map[scopedRef]bool), links: make(map[triple]string),
-		signals: l.signals, sums: l.sums, aliases: make(map[string]artifact.Ref), papers: l.papers, singles: l.singles,
+		signals: l.signals, sums: l.sums, aliases: make(map[string]artifact.Ref), papers: l.papers, singles: l.singles, knownLinks: l.known,
 		contents: make(map[artifact.Ref]*artifact.Version), chains: make(map[artifact.Ref]artifact.Ref), linkRows: make(map[string]*linkRow),
 		threads: make(map[commentOn]bool), writes: newWrites(),
 	}

@@ -77,10 +77,7 @@ func (h *Hub) newSupersede(c *verb.Caller, in *verb.SupersedeRequest, typ string
 		req := in.Replacement.Request()
 		made, err := h.newCreate(c, &req, verb.Supersede.Name, false)
 		if err != nil {
-			if artifact.IsCode(err, artifact.CodeInternal) {
-				return nil, err
-			}
-			return nil, at(err, "/replacement")
+			return nil, withProblems(at(err, "/replacement"), problems)
 		}
 		o.make, o.replacement = made, made.ref.Current()
 	}

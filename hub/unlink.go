@@ -210,9 +210,5 @@ func (w *writes) queueRetractions(b *pgx.Batch) {
 }
 
 func (o *unlinkOp) answer(seq artifact.Seq, token string) any {
-	l := o.link
-	return &verb.LinkResult{
-		Ref: replicate.LinkType + ":" + l.ID, From: l.key.from.String(), Predicate: l.Predicate, To: l.To,
-		RequestID: o.requestID, Idempotency: verb.IdempotencyNone, Seq: seq, ConsistencyToken: token,
-	}
+	return linkResult(&o.link.Link, o.requestID, seq, token)
 }

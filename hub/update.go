@@ -2,6 +2,7 @@ package hub
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"strconv"
@@ -125,13 +126,13 @@ func (h *Hub) newUpdate(c *verb.Caller, in *verb.UpdateRequest, typ string) (*up
 	signatures, faults := checkSignatures(in.AdditionalSignatures)
 	o.signatures, problems = signatures, append(problems, faults...)
 	problems = append(problems, o.parseChange(in)...)
-	if problems != nil {
-		return nil, artifact.Invalid(problems...)
-	}
 	if o.content != nil {
 		o.inspection = inspect(o.schema, o.content, false)
 	}
-	return o, nil
+	if problems == nil {
+		return o, nil
+	}
+	return nil, &doubtful{error: artifact.Invalid(problems...), of: o.ref, inspection: o.inspection, place: func(path string) string { return path }}
 }
 
 func (o *updateOp) parseChange(in *verb.UpdateRequest) (problems []artifact.Problem) {
@@ -209,7 +210,9 @@ func (o *updateOp) decide(s *state) error {
 		return e
 	}
 	next, err := o.nextVersion(s, current)
-	if err != nil {
+	if artifact.IsCode(err, artifact.CodeValidationFailed) && next.Content != nil {
+		return gather(err, o.guard(s, current, next))
+	} else if err != nil {
 		return err
 	}
 	changes := (*artifact.Schema)(nil)
@@ -228,11 +231,12 @@ func (o *updateOp) decide(s *state) error {
 		o.outcome, o.version, o.same = current.ref(), current.Head.Revision, true
 		return nil
 	}
-	if err := o.schema.CheckTransition(o.state, next.State, s.caller.RolesIn(current.Scope)); err != nil {
-		return err
-	}
-	if err := o.guard(s, current, next); err != nil {
-		return err
+	misplaced, refused := o.schema.CheckTransition(o.state, next.State, s.caller.RolesIn(current.Scope)), o.guard(s, current, next)
+	switch {
+	case misplaced != nil && refused != nil:
+		return withProblems(misplaced, artifact.AsError(refused).Problems)
+	case misplaced != nil || refused != nil:
+		return cmp.Or(misplaced, refused)
 	}
 	edit(s, current)
 	was := o.inForm(s, current)
@@ -268,15 +272,19 @@ func (o *updateOp) guard(s *state, current *head, next nextVersion) error {
 		inspection = inspect(o.schema, next.Content, false)
 	}
 	refused, shadowed := inspection.Check(s.papers.known(inspection.Lookups(), current.Scope), "/content")
+	var faults []error
 	if refused != nil {
-		return artifact.Invalid(refused...)
+		faults = append(faults, artifact.Invalid(refused...))
+	}
+	if o.ref.Type == paperType && current.IsLatest {
+		s.disclaimPaper(o.ref.ID)
+		faults = append(faults, s.claimPaper(o.ref, current.Scope, paperKeys(strings.TrimPrefix(o.ref.ID, current.Scope+"/"), next.Content)))
+	}
+	if err := gather(faults...); err != nil {
+		return err
 	}
 	o.warnings = s.hub.shadow(o.schema.Type, shadowed)
-	if o.ref.Type != paperType || !current.IsLatest {
-		return nil
-	}
-	s.disclaimPaper(o.ref.ID)
-	return s.claimPaper(o.ref, current.Scope, paperKeys(strings.TrimPrefix(o.ref.ID, current.Scope+"/"), next.Content))
+	return nil
 }
 
 // inForm returns what an artifact is, in the form of its type's current schema: the
@@ -311,7 +319,7 @@ func (o *updateOp) cites(current *head, base *artifact.Version) []citation {
 		contents = append(contents, current.content)
 	}
 	if base != nil {
-		if next, err := o.apply(*base); err == nil {
+		if next, _ := o.apply(*base); next.Content != nil { // also of one that is refused: all of its faults are told
 			contents = append(contents, next.Content)
 		}
 	} else {
@@ -381,7 +389,7 @@ func (o *updateOp) nextVersion(s *state, current *head) (n nextVersion, err erro
 	}
 	theirs, err := o.apply(*base)
 	if err != nil {
-		return n, err
+		return theirs, err
 	}
 	if theirs.hash == current.ContentHash {
 		return theirs, nil // both made the same of it
@@ -467,7 +475,7 @@ func (o *updateOp) apply(to artifact.Version) (n nextVersion, err error) {
 	}
 	n, problems := o.check(v, "/content")
 	if problems != nil {
-		return n, artifact.Invalid(problems...)
+		return n, artifact.Invalid(problems...) // n's content is canonical, or nil
 	}
 	return n, nil
 }

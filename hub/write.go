@@ -75,12 +75,12 @@ const commitTimeout = 30 * time.Second
 // itself, and runs again when it loses.
 func (h *Hub) write(ctx context.Context, c *verb.Caller, w *writeRequest, response func(*written) any) (*written, error) {
 	start := time.Now()
-	m, err := newMember(c, w, response)
-	if err != nil {
-		return nil, err
-	}
+	m, unkeyed := newMember(c, w, response)
 	if err := m.prepare(); err != nil {
-		return nil, err
+		return nil, gather(unkeyed, h.complete(ctx, c, err))
+	}
+	if unkeyed != nil {
+		return nil, unkeyed
 	}
 	if err := h.turn(ctx, m); err != nil {
 		if errors.Is(err, ctx.Err()) {

@@ -27,7 +27,7 @@ var failures = []Failure{
 	},
 	{
 		artifact.CodeValidationFailed, artifact.ReasonInvalidJSON, http.StatusBadRequest, false,
-		"the body is no JSON, or is JSON that cannot be kept: a duplicate key, invalid UTF-8, a number that is not exact", "mend the JSON at the path that `problems` names",
+		"the body is no JSON; JSON that cannot be kept, such as a duplicate key or a number that is not exact, is `validation_failed`", "mend the JSON at the byte that `problems` names",
 	},
 	{
 		artifact.CodeValidationFailed, artifact.ReasonUnreadableBody, http.StatusBadRequest, false,
@@ -43,7 +43,7 @@ var failures = []Failure{
 	},
 	{
 		artifact.CodeValidationFailed, artifact.ReasonUnsupportedMediaType, http.StatusUnsupportedMediaType, false,
-		"the body is not declared as JSON", "send Content-Type: application/json",
+		"the body is not declared as JSON, or is compressed", "send Content-Type: application/json, and no Content-Encoding",
 	},
 	{
 		artifact.CodeValidationFailed, artifact.ReasonInvalidCursor, http.StatusBadRequest, false,

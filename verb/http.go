@@ -1,6 +1,7 @@
 package verb
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -25,6 +27,10 @@ type Server struct {
 	Verifier *Verifier
 	Limiter  *Limiter // nil for no limits
 	Log      *slog.Logger
+
+	// BodyTimeout bounds how long a body may take to arrive. The default is two
+	// minutes: the largest batch, at 1 Mbit/s.
+	BodyTimeout time.Duration
 }
 
 // Handler serves every bound verb at POST /api/scidex/<verb>, JSON in and out.
@@ -64,9 +70,9 @@ func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
 	if name == Batch.Name {
 		limit = MaxBatchBytes
 	}
-	raw, err := io.ReadAll(http.MaxBytesReader(w, req.Body, limit))
+	raw, err := s.readBody(w, req, limit)
 	if err != nil {
-		WriteError(ctx, w, s.Log, bodyError(err, limit))
+		WriteError(ctx, w, s.Log, err)
 		return
 	}
 	out, err := b.callJSON(ctx, raw, func(in any) error {
@@ -83,7 +89,25 @@ func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
 	WriteJSON(w, http.StatusOK, out)
 }
 
+// readBody reads a body of at most limit bytes, and waits no longer for one that
+// stalls than BodyTimeout.
+func (s *Server) readBody(w http.ResponseWriter, req *http.Request, limit int64) ([]byte, error) {
+	conn := http.NewResponseController(w)
+	_ = conn.SetReadDeadline(time.Now().Add(cmp.Or(s.BodyTimeout, 2*time.Minute))) // what cannot do that has no connection
+	raw, err := io.ReadAll(http.MaxBytesReader(w, req.Body, limit))
+	if err != nil {
+		return nil, bodyError(err, limit)
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	return raw, nil
+}
+
 func needJSON(req *http.Request) error {
+	if coding := req.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
+		return &artifact.Error{
+			Code: artifact.CodeValidationFailed, Reason: artifact.ReasonUnsupportedMediaType, Message: "send the body as it is, without a Content-Encoding",
+		}
+	}
 	if mt, _, err := mime.ParseMediaType(req.Header.Get("Content-Type")); err != nil || mt != "application/json" {
 		return &artifact.Error{
 			Code: artifact.CodeValidationFailed, Reason: artifact.ReasonUnsupportedMediaType, Message: "send the body with Content-Type: application/json",

@@ -236,6 +236,7 @@ type WriteResult struct {
 	Idempotency      string             `json:"idempotency"`
 	ProvenanceRefs   []string           `json:"provenance_refs"`
 	Warnings         []artifact.Problem `json:"warnings"`
+	Provenance       json.RawMessage    `json:"provenance,omitempty"`            // who wrote it, and on whose behalf; a batch tells it once
 	Signatures       json.RawMessage    `json:"additional_signatures,omitempty"` // as stored
 	Seq              artifact.Seq       `json:"seq"`                             // last seq of the commit; 0 when nothing was written
 	ConsistencyToken string             `json:"consistency_token,omitempty"`     // reads that carry it see this write
@@ -243,22 +244,32 @@ type WriteResult struct {
 
 // LinkResult confirms a link.
 type LinkResult struct {
-	Ref              string       `json:"ref"` // kg_edge:<id>
-	From             string       `json:"from"`
-	Predicate        string       `json:"predicate"`
-	To               string       `json:"to"`
-	RequestID        string       `json:"request_id"`
-	Idempotency      string       `json:"idempotency"`
-	Seq              artifact.Seq `json:"seq"`
-	ConsistencyToken string       `json:"consistency_token,omitempty"`
+	Ref              string             `json:"ref"`          // kg_edge:<id>
+	ContentHash      artifact.Hash      `json:"content_hash"` // as get answers it; a link has one version
+	Revision         int                `json:"revision"`
+	From             string             `json:"from"`
+	Predicate        string             `json:"predicate"`
+	To               string             `json:"to"`
+	RequestID        string             `json:"request_id"`
+	Idempotency      string             `json:"idempotency"`
+	ProvenanceRefs   []string           `json:"provenance_refs"` // what backs it
+	Warnings         []artifact.Problem `json:"warnings"`
+	Provenance       json.RawMessage    `json:"provenance,omitempty"`
+	Seq              artifact.Seq       `json:"seq"`
+	ConsistencyToken string             `json:"consistency_token,omitempty"`
 }
 
 // SignalResult confirms a signal and tells its aggregate after it.
 type SignalResult struct {
-	Ref              string             `json:"ref"` // signal:<id>
+	Ref              string             `json:"ref"`          // signal:<id>
+	ContentHash      artifact.Hash      `json:"content_hash"` // as get answers it; a signal has one version
+	Revision         int                `json:"revision"`
 	Aggregate        artifact.Aggregate `json:"aggregate"`
 	RequestID        string             `json:"request_id"`
 	Idempotency      string             `json:"idempotency"`
+	ProvenanceRefs   []string           `json:"provenance_refs"`
+	Warnings         []artifact.Problem `json:"warnings"`
+	Provenance       json.RawMessage    `json:"provenance,omitempty"`
 	Seq              artifact.Seq       `json:"seq"`
 	ConsistencyToken string             `json:"consistency_token,omitempty"`
 }
@@ -270,6 +281,7 @@ type BatchResult struct {
 	Items            []BatchItemResult `json:"items"`
 	RequestID        string            `json:"request_id"`
 	Idempotency      string            `json:"idempotency"`
+	Provenance       json.RawMessage   `json:"provenance,omitempty"` // of all items
 	Seq              artifact.Seq      `json:"seq"`
 	ConsistencyToken string            `json:"consistency_token,omitempty"`
 }
@@ -282,6 +294,23 @@ type BatchItemResult struct {
 	Error   *artifact.Error `json:"error,omitempty"`
 	Skipped bool            `json:"skipped,omitempty"` // an earlier item of an atomic batch failed
 }
+
+// Stamped is an answer that tells who wrote, and on whose behalf.
+type Stamped interface {
+	Stamp(provenance json.RawMessage)
+}
+
+// Stamp implements [Stamped].
+func (r *WriteResult) Stamp(provenance json.RawMessage) { r.Provenance = provenance }
+
+// Stamp implements [Stamped].
+func (r *LinkResult) Stamp(provenance json.RawMessage) { r.Provenance = provenance }
+
+// Stamp implements [Stamped].
+func (r *SignalResult) Stamp(provenance json.RawMessage) { r.Provenance = provenance }
+
+// Stamp implements [Stamped].
+func (r *BatchResult) Stamp(provenance json.RawMessage) { r.Provenance = provenance }
 
 // Placed is an answer that learns its place in the log after it was made.
 type Placed interface {
