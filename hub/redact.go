@@ -120,7 +120,7 @@ func (o *redactOp) decide(s *state) error {
 
 func (o *redactOp) answer(seq artifact.Seq, token string) any {
 	r := wholeResult(o.whole.heads[0], o.same, o.requestID, seq, token)
-	if seq == 0 && !o.same {
+	if o.in.DryRun && !o.same {
 		r.Warnings = append(r.Warnings, artifact.Problem{
 			Path: "/revisions", Constraint: "confirm", Message: fmt.Sprintf("to redact for good, send it without dry_run and with revisions: %d", o.due),
 		})
