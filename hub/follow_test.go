@@ -8,13 +8,16 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/klauspost/compress/zstd"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/hub"
 	"github.com/scidex-ai/substrate/replicate"
 	"github.com/scidex-ai/substrate/verb"
 )
@@ -295,4 +298,41 @@ func eventually(t *testing.T, what string, holds func() bool) {
 			t.Fatalf("not in 20 s: %s", what)
 		}
 	}
+}
+
+// TestLargeCommitOfAnother checks that what another hub wrote, more than one read
+// of the log brings, is read to its end at once.
+func TestLargeCommitOfAnother(t *testing.T) {
+	f := newHub(t)
+	var items []verb.BatchItem
+	for i := range 12 {
+		items = append(items, verb.BatchItem{Create: &verb.CreateRequest{
+			Type: "hypothesis", ID: fmt.Sprint("big", i), Title: "b", Content: content(map[string]any{"statement": "x", "description": strings.Repeat("y", 900_000)}),
+		}})
+	}
+	f.must(t, f.batchOf(t, true, items...))
+	r := prometheus.NewRegistry()
+	newHubWith(t, hub.Config{DB: f.db, PollInterval: time.Hour, Metrics: r})
+	head := float64(f.head(t))
+	for end := time.Now().Add(20 * time.Second); gauge(t, r, "scidex_hub_log_head") != head; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the pump stands at %v of %v", gauge(t, r, "scidex_hub_log_head"), head)
+		}
+	}
+}
+
+// gauge returns the value of a metric.
+func gauge(t *testing.T, r *prometheus.Registry, name string) float64 {
+	t.Helper()
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
 }

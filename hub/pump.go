@@ -151,7 +151,8 @@ func (p *pump) drain(ctx context.Context, at *chainCursor) error {
 				p.log.WarnContext(ctx, "a checkpoint of the log could not be noted", "seq", c.seq, "err", err)
 			}
 		}
-		if (offered || len(rows) < pumpRead) && at.seq >= p.head() {
+		cut := !offered && (len(rows) >= pumpRead || sizeOf(rows) >= maxReadBytes)
+		if !cut && at.seq >= p.head() {
 			return nil
 		}
 	}
