@@ -476,3 +476,25 @@ func TestBatchOneKey(t *testing.T) {
 		}
 	}
 }
+
+// TestRankDecidedAgain checks that the score of an artifact is kept, though the
+// batch that ranks it is decided again without the items that failed.
+func TestRankDecidedAgain(t *testing.T) {
+	f := newHub(t)
+	f.mustCreate(t, hypothesis("h", "x"))
+	leads := hypothesis("a", "leads to what is not made")
+	leads.Links = []verb.LinkSpec{{Predicate: "supports", To: "@b"}}
+	out := f.batchOf(t, false,
+		verb.BatchItem{Signal: &verb.SignalRequest{Ref: "hypothesis:h", Kind: "rank", Dimension: "novelty", Value: "0.5"}},
+		verb.BatchItem{Create: &leads},
+		verb.BatchItem{RefAlias: "b", Create: new(hypothesis("h", "taken"))},
+	)
+	if out.Items[0].Error != nil || out.Items[1].Error == nil || out.Items[2].Error == nil {
+		t.Fatalf("batch = %+v", out.Items)
+	}
+	ref := artifact.Ref{Type: "hypothesis", ID: "h"}
+	if score := f.mustGet(t, contributor(t.Context()), ref).QualityScore; score == nil || *score != 0.5 {
+		t.Errorf("quality score = %v, want 0.5", score)
+	}
+	f.checkDigest(t)
+}

@@ -230,6 +230,7 @@ func (s *state) score(schema *artifact.Schema, h *head) error {
 	if score == nil && h.QualityScore == nil || score != nil && h.QualityScore != nil && *score == *h.QualityScore {
 		return nil
 	}
+	edit(s, h)
 	h.QualityScore = score
 	return s.addHead(h, nil)
 }
