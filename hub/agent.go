@@ -126,8 +126,12 @@ func (s *state) announce(ctx context.Context, db querier, id, kind string, scope
 	a, err := readAgent(ctx, db, id)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		a = newAgent(id, kind, s.caller.Now)
-		s.also(insertAgentQuery, id, kind, a.MayDelegate, s.caller.Now)
+		var made bool
+		if a, made = s.agents[id]; !made { // by another member: all scopes are told the same
+			a = newAgent(id, kind, s.caller.Now)
+			s.agents[id] = a
+		}
+		s.also(insertAgentQuery, id, a.Kind, a.MayDelegate, a.CreatedAt)
 	case err != nil:
 		return err
 	}

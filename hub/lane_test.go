@@ -325,3 +325,44 @@ func TestWaiterGivesUp(t *testing.T) {
 		t.Error("the write was done")
 	}
 }
+
+// inBothLabs lets anyone write in two labs.
+type inBothLabs struct{ verb.Access }
+
+func (inBothLabs) Revoked(verb.TokenID) bool { return false }
+
+func (inBothLabs) Roles(string) verb.Roles {
+	return verb.Roles{"lab-a": {verb.Contributor}, "lab-b": {verb.Contributor}}
+}
+
+// TestNewAgentInManyScopes checks that an agent whose first writes, in several
+// scopes, share a transaction is the same agent in each.
+func TestNewAgentInManyScopes(t *testing.T) {
+	f := twoLabs(t)
+	g, ctx := errgroup.WithContext(t.Context())
+	for i := range 20 {
+		for n := range 9 {
+			g.Go(func() error {
+				me := verb.WithCaller(ctx, &verb.Caller{
+					Actor: artifact.Actor{ID: fmt.Sprint("new-", i), Kind: "human"}, Permissions: []string{verb.Contributor}, Access: inBothLabs{},
+					RequestID: uuid.NewString(), Now: artifact.Now(),
+				})
+				in := hypothesis("", "x")
+				in.Scope = []string{artifact.Commons, "lab-a", "lab-b"}[n%3]
+				_, err := verb.Create.Call(me, f.verbs, in)
+				return err
+			})
+		}
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	const told = `FROM feed.change WHERE kind = 'agent' AND ref LIKE 'agent:new-%'`
+	if n := f.count(t, "SELECT count(*) "+told); n != 60 {
+		t.Errorf("agents are told of %d times, want 60", n)
+	}
+	if n := f.count(t, "SELECT count(DISTINCT data) "+told); n != 20 {
+		t.Errorf("%d descriptions of 20 agents", n)
+	}
+	f.checkDense(t)
+}

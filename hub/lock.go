@@ -114,7 +114,8 @@ type loaded struct {
 	scopes   map[string]bool          // that there are
 	papers   papers
 	answers  map[answerKey]*storedAnswer
-	held     map[answerKey]bool // idempotency keys that this transaction has
+	held     map[answerKey]bool         // idempotency keys that this transaction has
+	agents   map[string]replicate.Agent // that are new, as members make them known
 }
 
 // An ownLink is a link by who made it.
@@ -137,6 +138,7 @@ func newLoaded() *loaded {
 		links: make(map[ownLink]string), known: make(map[string]*replicate.Link), singles: make(map[singleKey][]singleLink), signals: make(map[signalKey]*lastSignal), sums: make(map[signalKey]*signalSum),
 		versions: make(map[string]int), scopes: make(map[string]bool), papers: make(papers),
 		answers: make(map[answerKey]*storedAnswer), held: make(map[answerKey]bool),
+		agents: make(map[string]replicate.Agent),
 	}
 }
 

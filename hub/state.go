@@ -123,6 +123,7 @@ type state struct {
 	chains   map[artifact.Ref]artifact.Ref      // what artifacts were replaced by, as stored
 	linkRows map[string]*linkRow                // links that may be taken back, by id
 	threads  map[commentOn]bool
+	agents   map[string]replicate.Agent // that the transaction makes, as far as it tells of them
 
 	maker   map[string]int // the item of the batch that makes what an alias means
 	item    int            // that is being decided
@@ -242,7 +243,7 @@ func (l *loaded) view(h *Hub, m *member) *state {
 		bases: make(map[artifact.Ref]bool), baseIn: make(map[scopedRef]bool), links: make(map[triple]string),
 		signals: l.signals, sums: l.sums, aliases: make(map[string]artifact.Ref), papers: l.papers, singles: l.singles, knownLinks: l.known,
 		contents: make(map[artifact.Ref]*artifact.Version), chains: make(map[artifact.Ref]artifact.Ref), linkRows: make(map[string]*linkRow),
-		threads: make(map[commentOn]bool), writes: newWrites(),
+		threads: make(map[commentOn]bool), agents: l.agents, writes: newWrites(),
 	}
 	for id := range m.needs.scopes {
 		s.known[id] = l.scopes[id] && slices.Contains(s.scopes, id)
