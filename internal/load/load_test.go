@@ -304,12 +304,13 @@ func TestImportKeepsVoters(t *testing.T) {
 	lines := hypothesis("h1") + vote("v1", "hypothesis:h1", 1, "annotator-7") + vote("v2", "hypothesis:h1", -1, "José A@b") +
 		vote("v3", "hypothesis:h1", 1, long+"1") + vote("v4", "hypothesis:h1", 1, long+"2") + vote("v5", "hypothesis:h1", 0, "annotator-7")
 	c := load.Config{Invoker: f.Verbs(), Inputs: []load.Input{text("in", lines)}, Import: true, Parallel: 4}
+	shipped := f.head(t)
 	_, err := load.Run(as(t.Context(), verb.Contributor), c)
 	if !artifact.IsCode(err, artifact.CodePermissionDenied) {
 		t.Fatalf("import by a contributor: error = %v, want permission_denied", err)
 	}
-	if head := f.head(t); head != 0 && countOf(t, f, "artifact") > 0 {
-		t.Errorf("a refused import left head %d", head)
+	if head := f.head(t); head != shipped {
+		t.Errorf("a refused import moved the head from %d to %d", shipped, head)
 	}
 	sum, err := load.Run(as(t.Context(), verb.Admin), c)
 	if err != nil || sum.Signals != count(5, 0, 0) || sum.Artifacts != count(1, 0, 0) {
@@ -386,7 +387,7 @@ func TestLosesNothingWhenTheHubRestarts(t *testing.T) {
 	if d := cmp.Diff(want, counts(sum)); d != "" || err != nil {
 		t.Errorf("load over a restart: error %v, summary (-want +got):\n%s", err, d)
 	}
-	if a, k := countOf(t, f, "artifact"), countOf(t, f, "link"); a != n || k != n {
+	if a, k := countOf(t, f, "artifact WHERE type <> 'schema'"), countOf(t, f, "link"); a != n || k != n {
 		t.Errorf("the hub has %d artifacts and %d links, want %d of each", a, k, n)
 	}
 	if done != 2*n || total != 2*n {
