@@ -2,6 +2,7 @@ package hub_test
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -77,9 +78,7 @@ func TestWriteConfirmation(t *testing.T) {
 			}
 			call := func(key string) (confirmation, []byte, string) {
 				in := map[string]any{"idempotency_key": key}
-				for k, v := range c.in {
-					in[k] = v
-				}
+				maps.Copy(in, c.in)
 				if key == "" {
 					delete(in, "idempotency_key")
 				}

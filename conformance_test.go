@@ -1,0 +1,129 @@
+package substrate_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// specSections are those that docs/CONFORMANCE.md has rows for.
+var specSections = []string{
+	"5.1", "5.2", "5.3", "6.1", "6.2", "6.3", "7", "7.1", "7.2", "7.2.1", "7.3", "7.4", "8.1", "8.2", "8.3", "8.4",
+	"9.1", "9.2", "9.3", "9.4", "10.1", "10.2", "10.3", "10.4", "10.5", "11.1", "11.2", "11.3", "14",
+}
+
+// conformanceTest is how the table names a test.
+var conformanceTest = regexp.MustCompile("^`(\\S+) (Test\\w+)(?:/(.+))?`$")
+
+// TestConformanceTable holds docs/CONFORMANCE.md to the tests that it names.
+func TestConformanceTable(t *testing.T) {
+	raw, err := os.ReadFile("docs/CONFORMANCE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := newTestFinder(t)
+	rows := map[string]int{}
+	later := 0
+	for line := range strings.Lines(string(raw)) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " | ")
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| section") {
+			continue
+		}
+		if len(cells) < 3 || len(cells) > 4 {
+			t.Errorf("%d cells: %s", len(cells), line)
+			continue
+		}
+		section, statement, test := strings.TrimSpace(cells[0]), strings.TrimSpace(cells[1]), strings.TrimSpace(cells[2])
+		rows[section]++
+		if statement == "" {
+			t.Errorf("nothing is said: %s", line)
+		}
+		if test == "later" {
+			later++
+			continue
+		}
+		m := conformanceTest.FindStringSubmatch(test)
+		if m == nil {
+			t.Errorf("%s: %q is no test", section, test)
+		} else if why := found.missing(m[1], m[2], m[3]); why != "" {
+			t.Errorf("%s: %s: %s", section, test, why)
+		}
+	}
+	for _, section := range specSections {
+		if rows[section] == 0 {
+			t.Errorf("section %s has no row", section)
+		}
+		delete(rows, section)
+	}
+	for section := range rows {
+		t.Errorf("there is no section %q", section)
+	}
+	t.Logf("%d sections, %d statements are for later", len(specSections), later)
+}
+
+// A testFinder knows the test functions of packages, each with its text.
+type testFinder struct {
+	t        *testing.T
+	packages map[string]map[string]string
+}
+
+func newTestFinder(t *testing.T) *testFinder {
+	t.Helper()
+	return &testFinder{t: t, packages: map[string]map[string]string{}}
+}
+
+// missing says why there is no such test, or "". The package root is the module's
+// own; a subtest's name stands in the function, or is made by a table in it whose
+// verb and name stand there.
+func (f *testFinder) missing(dir, name, subtest string) string {
+	if dir == "root" {
+		dir = "."
+	}
+	tests, ok := f.packages[dir]
+	if !ok {
+		tests = f.read(dir)
+		f.packages[dir] = tests
+	}
+	text, ok := tests[name]
+	switch {
+	case !ok:
+		return "there is no such function"
+	case subtest == "" || strings.Contains(text, `"`+subtest+`"`):
+		return ""
+	}
+	if verb, rest, ok := strings.Cut(subtest, " "); ok && strings.Contains(text, `name: "`+rest+`", verb: "`+verb+`"`) {
+		return ""
+	}
+	return "there is no such subtest"
+}
+
+func (f *testFinder) read(dir string) map[string]string {
+	f.t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil || files == nil {
+		f.t.Errorf("package %s has no tests: %v", dir, err)
+	}
+	tests := map[string]string{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		set := token.NewFileSet()
+		parsed, err := parser.ParseFile(set, file, text, parser.SkipObjectResolution)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		for _, d := range parsed.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && strings.HasPrefix(fn.Name.Name, "Test") {
+				tests[fn.Name.Name] = string(text[set.Position(fn.Pos()).Offset:set.Position(fn.End()).Offset])
+			}
+		}
+	}
+	return tests
+}
