@@ -23,7 +23,7 @@ func Canonical(raw []byte, at string) ([]byte, []Problem) {
 		return nil, problems
 	}
 	if trimmed := bytes.TrimLeft(raw, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' {
-		return nil, []Problem{{Path: at, Constraint: "type", Message: "content is a JSON object", Value: Received(string(raw))}}
+		return nil, []Problem{{Path: at, Constraint: "type", Message: "content is a JSON object", Value: receivedRaw(raw)}}
 	}
 	canonical, err := jcs.Transform(raw)
 	if err != nil {

@@ -2,6 +2,7 @@ package artifact
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -21,6 +22,9 @@ const maxDocumentBytes = MaxContentBytes + 8<<10
 func (v Version) Patch(patch []byte, at string) (Version, []Problem) {
 	patched, problems := ApplyPatch(v.Document(), patch, at)
 	if problems != nil {
+		if astray := strayPaths(patch, at); astray != nil {
+			problems = astray
+		}
 		return Version{}, problems
 	}
 	t, ok := indexTree(patched)
@@ -51,9 +55,33 @@ func (v Version) Patch(patch []byte, at string) (Version, []Problem) {
 		}
 	}
 	if wrong || out.Content == nil {
+		if astray := strayPaths(patch, at); astray != nil {
+			return Version{}, astray
+		}
 		return Version{}, []Problem{{Path: at, Constraint: "json_patch", Message: "the patched document is {content, state, title}: an object, a text or null, a text"}}
 	}
 	return out, nil
+}
+
+// strayPaths are problems of a patch that is well formed but written as if it were
+// of the content alone.
+func strayPaths(patch []byte, at string) (problems []Problem) {
+	var ops []struct{ Path, From string }
+	if json.Unmarshal(patch, &ops) != nil {
+		return nil
+	}
+	for i, op := range ops {
+		for member, path := range map[string]string{"path": op.Path, "from": op.From} {
+			tokens, err := parsePointer(path)
+			if err == nil && len(tokens) > 0 && !slices.Contains([]string{"content", "state", "title"}, tokens[0]) {
+				problems = append(problems, Problem{
+					Path: at + "/" + strconv.Itoa(i) + "/" + member, Constraint: "json_patch",
+					Message: "a path begins with /content, /state or /title", Value: Received(path), Suggestion: Received("/content" + path),
+				})
+			}
+		}
+	}
+	return problems
 }
 
 // ApplyPatch applies a JSON Patch (RFC 6902) to a JSON document and returns the

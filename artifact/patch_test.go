@@ -190,6 +190,17 @@ func TestVersionPatch(t *testing.T) {
 	}
 }
 
+// TestPatchBesideTheContent is of patches written as if they were of the content alone.
+func TestPatchBesideTheContent(t *testing.T) {
+	v := artifact.Version{Content: []byte(`{"a":1}`), Title: "T"}
+	for _, patch := range []string{`[{"op":"replace","path":"/a","value":2}]`, `[{"op":"add","path":"/a","value":2}]`} {
+		_, problems := v.Patch([]byte(patch), "/patch")
+		if len(problems) != 1 || problems[0].Path != "/patch/0/path" || string(problems[0].Suggestion) != `"/content/a"` {
+			t.Errorf("Patch(%s): problems = %+v, want /content/a suggested", patch, problems)
+		}
+	}
+}
+
 func FuzzApplyPatch(f *testing.F) {
 	f.Add(`{"a":[1,{"b":2}]}`, `[{"op":"move","from":"/a/1/b","path":"/a/0"},{"op":"copy","from":"/a","path":"/c"}]`)
 	f.Add(`{"":[]}`, `[{"op":"add","path":"//-","value":{}},{"op":"test","path":"//0","value":{}},{"op":"remove","path":"//0"}]`)

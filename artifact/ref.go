@@ -49,20 +49,28 @@ func ParseHash(s string) (Hash, error) {
 	digits, ok := strings.CutPrefix(s, hashPrefix)
 	var h Hash
 	if !ok || len(digits) != 2*HashSize || strings.ToLower(digits) != digits {
-		return Hash{}, hashError(s)
+		return Hash{}, hashError(s, "")
 	}
 	if _, err := hex.Decode(h[:], []byte(digits)); err != nil || h.IsZero() {
-		return Hash{}, hashError(s)
+		return Hash{}, hashError(s, "")
 	}
 	return h, nil
 }
 
-func hashError(s string) *Error {
-	return Invalid(Problem{
+// hashError says that s is no hash. A slip in how it is written is mended, after what
+// stands before it.
+func hashError(s, before string) *Error {
+	p := Problem{
 		Constraint: "content_hash",
 		Message:    "a content hash is sha256: and 64 lower-case hex digits",
 		Value:      Received(s),
-	})
+	}
+	if bare := hashPrefix + strings.ToLower(strings.TrimPrefix(s, hashPrefix)); bare != s {
+		if _, err := ParseHash(bare); err == nil {
+			p.Suggestion = Received(before + bare)
+		}
+	}
+	return Invalid(p)
 }
 
 // Limits of a ref's parts, in bytes.
@@ -104,7 +112,7 @@ func ParseRef(s string) (Ref, error) {
 	if pinned {
 		h, err := ParseHash(hash)
 		if err != nil {
-			return Ref{}, err
+			return Ref{}, hashError(hash, name+"@")
 		}
 		ref.Hash = h
 	}

@@ -231,6 +231,7 @@ func (s *Schema) CheckTransition(from, to string, permissions []string) error {
 	if roles := s.Lifecycle.Roles[to]; len(roles) > 0 &&
 		!slices.ContainsFunc(roles, func(r string) bool { return slices.Contains(permissions, r) }) {
 		e := Denied(fmt.Sprintf("moving a %s to %q takes one of: %s", s.Type, to, strings.Join(roles, ", ")))
+		e.Details = map[string]any{"needs": strings.Join(roles, " or ")}
 		e.Problems = []Problem{{Path: "/state", Constraint: GuardActor, Message: e.Message, Value: Received(to)}}
 		return e
 	}
@@ -295,7 +296,7 @@ func (s *Schema) CheckSignal(kind, dimension string, value Decimal, at string) (
 // oneOf says what something may be.
 func oneOf(what string, known []string) string {
 	if len(known) == 0 {
-		return "there is no such thing as " + what
+		return "there is none here: " + what
 	}
 	return what + " is one of: " + strings.Join(known, ", ")
 }
@@ -304,6 +305,6 @@ func oneOf(what string, known []string) string {
 func UnknownType(typ string, known []string, at string) Problem {
 	return Problem{
 		Path: at, Constraint: "registered_type", Value: Received(typ), Suggestion: suggest(typ, known),
-		Message: "no such type is registered",
+		Message: "no such type is registered; the verb schema lists those that are",
 	}
 }

@@ -80,8 +80,8 @@ func TestTransitions(t *testing.T) {
 	if err := s.CheckTransition("proposed", "resolved", nil); !artifact.IsCode(err, artifact.CodeLifecycleViolation) {
 		t.Errorf("proposed to resolved: %v, want lifecycle_violation", err)
 	}
-	if err := s.CheckTransition("investigating", "resolved", []string{"contributor"}); !artifact.IsCode(err, artifact.CodePermissionDenied) {
-		t.Errorf("contributor resolves: %v, want permission_denied", err)
+	if err := s.CheckTransition("investigating", "resolved", []string{"contributor"}); !artifact.IsCode(err, artifact.CodePermissionDenied) || artifact.AsError(err).Details["needs"] != "reviewer" {
+		t.Errorf("contributor resolves: %v, want permission_denied that needs reviewer", err)
 	}
 	if err := s.CheckTransition("investigating", "resolved", []string{"reviewer"}); err != nil {
 		t.Errorf("reviewer resolves: %v", err)

@@ -127,7 +127,7 @@ func (v *Validator) collect(e *jsonschema.ValidationError, doc any, at string, o
 		for _, name := range names[:min(len(names), maxCheckProblems)] {
 			*out = append(*out, Problem{
 				Path: path + "/" + EscapePointer(name), Constraint: "unknown_field",
-				Message: name + " is not a field here", Suggestion: suggest(name, known),
+				Message: notAField(name, known), Suggestion: suggest(name, known),
 			})
 		}
 		return
@@ -146,6 +146,7 @@ func (v *Validator) collect(e *jsonschema.ValidationError, doc any, at string, o
 		var own *Error
 		if errors.As(k.Err, &own) && len(own.Problems) == 1 {
 			p.Message = own.Problems[0].Message
+			p.Suggestion = own.Problems[0].Suggestion
 		}
 	case *kind.FalseSchema:
 		p.Constraint, p.Message = "unknown_field", "not a field here"
@@ -184,6 +185,15 @@ func (v *Validator) properties(url string) []string {
 }
 
 // receivedAt returns the value at a location, cut to a bearable size.
+// receivedRaw is what was sent, of a value that is JSON.
+func receivedRaw(raw []byte) json.RawMessage {
+	var doc any
+	if json.Unmarshal(raw, &doc) != nil {
+		return nil
+	}
+	return receivedAt(doc, nil)
+}
+
 func receivedAt(doc any, location []string) json.RawMessage {
 	for _, token := range location {
 		switch v := doc.(type) {
@@ -207,6 +217,16 @@ func receivedAt(doc any, location []string) json.RawMessage {
 		return Received(fmt.Sprintf("(%d bytes of JSON)", len(raw)))
 	}
 	return raw
+}
+
+// maxListed is how many fields a message lists.
+const maxListed = 15
+
+func notAField(name string, known []string) string {
+	if len(known) == 0 || len(known) > maxListed || Nearest(name, known) != "" {
+		return name + " is not a field here"
+	}
+	return name + " is not a field here; there are " + strings.Join(known, ", ")
 }
 
 // suggest returns the known word nearest to got, as JSON, or nil.

@@ -3,6 +3,7 @@ package hub
 import (
 	"context"
 	"encoding/json"
+	"strings"
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/verb"
@@ -37,7 +38,13 @@ func (h *Hub) newCite(c *verb.Caller, in *verb.CiteRequest) (*citeOp, error) {
 	var problems []artifact.Problem
 	pmid, ok := artifact.CitePMID.Normalize(in.PMID)
 	if !ok {
-		problems = append(problems, artifact.Problem{Path: "/paper_pmid", Constraint: "pmid", Message: "a PubMed id is 1 to 8 digits, such as 31452104", Value: artifact.Received(in.PMID)})
+		p := artifact.Problem{Path: "/paper_pmid", Constraint: "pmid", Message: "a PubMed id is 1 to 8 digits, such as 31452104", Value: artifact.Received(in.PMID)}
+		if digits := strings.TrimSpace(in.PMID[strings.IndexByte(in.PMID, ':')+1:]); digits != in.PMID { // PMID:31452104
+			if _, ok := artifact.CitePMID.Normalize(digits); ok {
+				p.Suggestion = artifact.Received(digits)
+			}
+		}
+		problems = append(problems, p)
 	}
 	evidence := make(map[string]string)
 	for name, text := range map[string]string{"span": in.Span, "claim": in.Claim} {

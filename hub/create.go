@@ -222,6 +222,9 @@ func idIn(scope string, schema *artifact.Schema, id string, imported bool) (stri
 	if p := schema.CheckID(local, "/id"); p != nil {
 		return id, p
 	}
+	if !verb.ValidScope(scope) {
+		return id, unknownScope(scope)
+	}
 	id = scope + "/" + local
 	if !artifact.ValidID(id) {
 		return id, &artifact.Problem{Path: "/id", Constraint: "max_bytes", Message: "an id is at most 256 bytes, its scope's id and a / among them"}

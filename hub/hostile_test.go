@@ -311,7 +311,7 @@ func TestHostileNames(t *testing.T) {
 		{name: "a link to itself", verb: "link", body: `{"from":"hypothesis:h-1","predicate":"supports","to":"hypothesis:h-1"}`, want: "422 validation_failed | /to no_self_link"},
 		{name: "a link to a version that never was", verb: "link", body: `{"from":"hypothesis:h-2","predicate":"supports","to":"` + foreign + `"}`, want: "422 link_target_missing | /to link_targets_exist"},
 		{name: "a link to a short hash", verb: "link", body: linked("gene:APOE@sha256:00"), want: "422 validation_failed | /to content_hash"},
-		{name: "a link to a hash in capitals", verb: "link", body: linked("gene:APOE@sha256:" + strings.Repeat("A", 64)), want: "422 validation_failed | /to content_hash"},
+		{name: "a link to a hash in capitals", verb: "link", body: linked("gene:APOE@sha256:" + strings.Repeat("A", 64)), want: `422 validation_failed | /to content_hash "gene:APOE@sha256:` + strings.Repeat("a", 64) + `"`},
 		{name: "a link to the hash of zeros", verb: "link", body: linked("gene:APOE@sha256:" + strings.Repeat("0", 64)), want: "422 validation_failed | /to content_hash"},
 		{name: "a link to an alias", verb: "link", body: linked("@h"), want: "422 validation_failed | /to ref_alias"},
 		{name: "a link from an alias", verb: "link", body: `{"from":"@h","predicate":"about","to":"gene:APOE"}`, want: "422 validation_failed | /from ref_alias"},
@@ -336,9 +336,14 @@ func TestHostileNames(t *testing.T) {
 		{name: "a paper that is not there", verb: "cite", body: `{"ref":"hypothesis:h-1","paper_pmid":"99"}`, want: "422 link_target_missing | /paper_pmid link_targets_exist"},
 		{name: "a PubMed id that is SQL", verb: "cite", body: `{"ref":"hypothesis:h-1","paper_pmid":"1' OR '1'='1"}`, want: "422 validation_failed | /paper_pmid pmid"},
 		{name: "a PubMed id in full width", verb: "cite", body: `{"ref":"hypothesis:h-1","paper_pmid":"１"}`, want: "422 validation_failed | /paper_pmid pmid"},
+		{name: "a PubMed id with its name", verb: "cite", body: `{"ref":"hypothesis:h-1","paper_pmid":"PMID:31452104"}`, want: `422 validation_failed | /paper_pmid pmid "31452104"`},
 		{name: "itself", verb: "cite", body: `{"ref":"paper:PMID:1","paper_pmid":"1"}`, want: "422 validation_failed | /paper_pmid no_self_citation"},
 		{name: "a scope that is SQL", verb: create, body: hostileWith(`,"scope":"' OR TRUE --"`), want: "422 validation_failed | /scope scope"},
 		{name: "a scope in capitals", verb: create, body: hostileWith(`,"scope":"Commons"`), want: "422 validation_failed | /scope scope"},
+		{name: "a scope with a space, and no id", verb: create, body: `{"type":"hypothesis","scope":"LAB 1","title":"T","content":{"statement":"s"}}`, want: "422 validation_failed | /scope scope"},
+		{name: "a link by one end", verb: "unlink", body: `{"from":"hypothesis:h-1","reason":"r"}`, want: "422 validation_failed |  exactly_one"},
+		{name: "a base without its algorithm", verb: "update", body: `{"ref":"hypothesis:h-1","base_content_hash":"` + strings.Repeat("AB", 32) + `","title":"T"}`, want: `422 validation_failed | /base_content_hash content_hash "sha256:` + strings.Repeat("ab", 32) + `"`},
+		{name: "a time that is none", verb: "signals", body: `{"ref":"hypothesis:h-1","at":"yesterday"}`, want: "422 validation_failed | /at date-time"},
 		{name: "an unknown state", verb: create, body: hostileWith(`,"state":"Proposed"`), want: `422 validation_failed | /state enum "proposed"`},
 	})
 	if snapshot(t, f.db) != before {
@@ -370,6 +375,7 @@ func TestHostileSignals(t *testing.T) {
 		{name: "another's voice", verb: "signal", body: signal(`"kind":"vote","value":1,"voter":"import:eve"`), want: "422 validation_failed | /voter import_only"},
 		{name: "metadata that is an array", verb: "signal", body: signal(`"kind":"vote","value":1,"metadata":[1]`), want: "422 validation_failed | /metadata type"},
 		{name: "a duel where there are none", verb: "signal", body: signal(`"kind":"duel","value":1,"metadata":{"opponent":"hypothesis:h-2"}`), want: "422 validation_failed | /kind signal_kind"},
+		{name: "a duel without an opponent where there are none", verb: "signal", body: signal(`"kind":"duel","value":1`), want: "422 validation_failed | /kind signal_kind"},
 		{name: "a reason that is too long", verb: "signal", body: signal(`"kind":"vote","value":1,"reason":"` + strings.Repeat("x", 2001) + `"`), want: "422 validation_failed | /reason max_length"},
 	})
 }
@@ -415,7 +421,7 @@ func TestHostilePatches(t *testing.T) {
 		{name: "a test that fails", verb: "update", body: patch(`{"op":"test","path":"/content/statement","value":"X"}`), want: "422 validation_failed | /patch/0 patch_test"},
 		{name: "that moves a value into itself", verb: "update", body: patch(`{"op":"move","from":"/content","path":"/content/x"}`), want: "422 validation_failed | /patch/0/path json_patch"},
 		{name: "that removes all", verb: "update", body: patch(`{"op":"remove","path":""}`), want: "422 validation_failed | /patch/0 json_patch"},
-		{name: "that adds a member beside the three", verb: "update", body: patch(`{"op":"add","path":"/created_by","value":"eve"}`), want: "422 validation_failed | /patch json_patch"},
+		{name: "that adds a member beside the three", verb: "update", body: patch(`{"op":"add","path":"/created_by","value":"eve"}`), want: `422 validation_failed | /patch/0/path json_patch "/content/created_by"`},
 		{name: "that makes the content a text", verb: "update", body: patch(`{"op":"replace","path":"/content","value":"s"}`), want: "422 validation_failed | /patch json_patch"},
 		{name: "that takes the title", verb: "update", body: patch(`{"op":"remove","path":"/title"}`), want: "422 validation_failed | /title required"},
 		{name: "that breaks the schema twice", verb: "update", body: patch(`{"op":"remove","path":"/content/statement"}`, `{"op":"add","path":"/content/mechanism","value":"TBD"}`), want: "422 validation_failed | /content/mechanism minLength | /content/statement required"},

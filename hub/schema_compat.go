@@ -98,6 +98,9 @@ func (c *compatibility) check(ctx context.Context) error {
 	if !c.breaking && c.was.Mutability != c.now.Mutability {
 		c.report("/mutability", "compatibility", "there are artifacts that were made as "+string(c.was.Mutability)+": make the version breaking")
 	}
+	if c.breaking && len(c.now.Migrate) > 0 && bytes.Equal(c.was.Migrate, c.now.Migrate) {
+		c.report("/migrate", "compatibility", "these are the steps of the version before: take compatibility, migrator and migrate out, or give the steps of this change")
+	}
 	for _, check := range []func(context.Context) error{c.checkStates, c.checkLinks, c.checkSignals, c.checkArtifacts} {
 		if err := check(ctx); err != nil {
 			return err

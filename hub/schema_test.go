@@ -361,6 +361,14 @@ func TestMigration(t *testing.T) {
 	if _, err := f.changeType(t, verb.UpdateRequest{Content: assay(next)}); err != nil {
 		t.Fatal(err)
 	}
+	t.Run("refuses the steps of the version before", func(t *testing.T) {
+		described := maps.Clone(next)
+		described["description"] = "Another."
+		_, err := f.changeType(t, verb.UpdateRequest{Content: assay(described)})
+		if e := artifact.AsError(err); e.Reason != artifact.ReasonIncompatible || e.Problems[0].Path != "/content/migrate" {
+			t.Errorf("error = %+v", err)
+		}
+	})
 	const form = `{"reagents":["x"],"sample":{"size":5}}`
 	t.Run("reads give both forms", func(t *testing.T) {
 		got := f.mustGet(t, ctx, old.Ref.Current())

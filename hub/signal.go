@@ -81,7 +81,8 @@ func (h *Hub) newSignal(c *verb.Caller, in *verb.SignalRequest, imported bool) (
 		problems = append(problems, faults...)
 		o.metadata = canonical
 	}
-	if in.Kind == artifact.KindDuel && problems == nil {
+	schema := h.schemas.get(o.ref.Type)
+	if in.Kind == artifact.KindDuel && problems == nil && (schema == nil || schema.CheckKinds([]string{in.Kind}, "") == nil) {
 		o.opponent, problems = artifact.CheckDuel(o.value, o.metadata, "")
 	}
 	switch {
@@ -96,7 +97,7 @@ func (h *Hub) newSignal(c *verb.Caller, in *verb.SignalRequest, imported bool) (
 	if problems == nil {
 		return o, nil
 	}
-	if schema := h.schemas.get(o.ref.Type); schema != nil { // checked again once the artifact is there
+	if schema != nil { // checked again once the artifact is there
 		for _, p := range schema.CheckSignal(o.kind, o.dimension, o.value, "") {
 			if !slices.ContainsFunc(problems, func(q artifact.Problem) bool { return q.Path == p.Path }) {
 				problems = append(problems, p)

@@ -57,7 +57,7 @@ func newUnlink(c *verb.Caller, in *verb.UnlinkRequest) (*unlinkOp, error) {
 		return ref.Current()
 	}
 	switch {
-	case (in.Ref != "") == byEnds:
+	case (in.Ref != "") == byEnds, byEnds && (in.From == "" || in.Predicate == "" || in.To == ""):
 		problems = append(problems, artifact.Problem{Constraint: "exactly_one", Message: "name the link by ref, or by from, predicate and to"})
 	case byEnds:
 		o.key = triple{parse(in.From, "/from"), in.Predicate, parse(in.To, "/to")}

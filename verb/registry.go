@@ -8,6 +8,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -180,7 +181,28 @@ func (c codec[T]) decode(raw []byte, into *T) error {
 	if err == nil || errors.As(err, &known) {
 		return err
 	}
+	var badTime *time.ParseError
+	if errors.As(err, &badTime) {
+		return artifact.Invalid(artifact.Problem{
+			Path: pathOf(raw, badTime.Value), Constraint: "date-time",
+			Message: "a time is written as 2026-01-31T00:00:00Z", Value: artifact.Received(badTime.Value),
+		})
+	}
 	return artifact.Invalid(artifact.Problem{Constraint: "json", Message: err.Error()})
+}
+
+// pathOf returns where a text stands in a request, empty when it is in no member.
+func pathOf(raw []byte, text string) string {
+	var members map[string]any
+	if json.Unmarshal(raw, &members) != nil {
+		return ""
+	}
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		if members[name] == text {
+			return "/" + artifact.EscapePointer(name)
+		}
+	}
+	return ""
 }
 
 // schemaOf infers the JSON Schema (2020-12) of T from its json and jsonschema tags.

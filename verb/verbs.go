@@ -177,7 +177,7 @@ type UpdateRequest struct {
 	BaseContentHash artifact.Hash   `json:"base_content_hash" jsonschema:"content hash of the version you read"`
 	Content         json.RawMessage `json:"content,omitempty" jsonschema:"the whole new content"`
 	Patch           json.RawMessage `json:"patch,omitempty" jsonschema:"JSON Patch (RFC 6902) of {content, state, title} from the base"`
-	MergePatch      json.RawMessage `json:"merge_patch,omitempty" jsonschema:"JSON Merge Patch (RFC 7396) of the content from the base"`
+	MergePatch      json.RawMessage `json:"merge_patch,omitempty" jsonschema:"JSON Merge Patch (RFC 7396) of what is inside the content of the base; null takes a member out"`
 	Title           string          `json:"title,omitempty" jsonschema:"new title"`
 	State           string          `json:"state,omitempty" jsonschema:"new lifecycle state"`
 	Note            string          `json:"note,omitempty" jsonschema:"why, for the history"`
@@ -201,7 +201,7 @@ type SignalRequest struct {
 	Value     json.Number     `json:"value" jsonschema:"a decimal number in the kind's range"`
 	Weight    json.Number     `json:"weight,omitempty" jsonschema:"how much it counts; the default is 1"`
 	Reason    string          `json:"reason,omitempty" jsonschema:"why, for people"`
-	Metadata  json.RawMessage `json:"metadata,omitempty" jsonschema:"object that says more"`
+	Metadata  json.RawMessage `json:"metadata,omitempty" jsonschema:"object that says more; a duel's names its opponent, type:id; a forecast's its outcome, 1 or 0, once it is known"`
 	Voter     string          `json:"voter,omitempty" jsonschema:"in an import by an admin: whose signal this was, such as import:annotator-7"`
 	WriteOptions
 }

@@ -54,9 +54,10 @@ func newCallCmd() *cobra.Command {
 as JSON.
 
 An error is printed as JSON to standard output too, with error, details.reason and
-problems. The exit code is 0 when the verb was done, 1 when it was refused or the
-server did not answer, and 2 when the command is wrong: flags, or a request that is no
-JSON. A script looks at .retryable and .retry_after_ms, or lets --tries do that.
+problems. The exit code is 0 when the verb was done, 1 when it was refused, wrote nothing
+of an atomic batch, or the server did not answer, and 2 when the command is wrong: flags,
+or a request that is no JSON. What of a batch that is not atomic was refused, its items
+say. A script looks at .retryable and .retry_after_ms, or lets --tries do that.
 
 scidex call VERB --help shows a verb's request with an example; docs/VERBS.md has all of
 them, with their answers and errors, and the server's /openapi.json.
@@ -86,11 +87,12 @@ Verbs:
 				}
 				body = string(raw)
 			}
-			if !json.Valid([]byte(body)) {
-				return &exitError{2, errors.New("the request is no JSON")}
+			var request json.RawMessage
+			if err := json.Unmarshal([]byte(body), &request); err != nil {
+				return &exitError{2, notJSON(body, err)}
 			}
 			var out json.RawMessage
-			if err := client.Invoke(cmd.Context(), args[0], json.RawMessage(body), &out); err != nil {
+			if err := client.Invoke(cmd.Context(), args[0], request, &out); err != nil {
 				if werr := writeJSON(cmd.OutOrStdout(), artifact.AsError(err)); werr != nil {
 					return werr
 				}
@@ -102,8 +104,13 @@ Verbs:
 				}
 				return &exitError{code: 1}
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", strings.TrimSpace(string(out)))
-			return err
+			if _, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", strings.TrimSpace(string(out))); err != nil {
+				return err
+			}
+			if refusedBatch(out) {
+				return &exitError{code: 1}
+			}
+			return nil
 		},
 	}
 	r.add(cmd)
@@ -122,6 +129,33 @@ Verbs:
 		_, _ = io.WriteString(c.OutOrStdout(), usage) // help has no way to fail
 	})
 	return cmd
+}
+
+// notJSON says where a request stops to be JSON.
+func notJSON(body string, err error) error {
+	var syntax *json.SyntaxError
+	if !errors.As(err, &syntax) {
+		return fmt.Errorf("the request is no JSON: %w", err)
+	}
+	at := max(0, min(int(syntax.Offset)-1, len(body)))
+	return fmt.Errorf("the request is no JSON: %w, byte %d, after %q", err, syntax.Offset, body[max(0, at-20):at])
+}
+
+// refusedBatch reports whether an answer is that of an atomic batch that failed.
+func refusedBatch(answer json.RawMessage) bool {
+	var batch struct {
+		Atomic bool
+		Items  []struct{ Error json.RawMessage }
+	}
+	if json.Unmarshal(answer, &batch) != nil || !batch.Atomic {
+		return false
+	}
+	for _, item := range batch.Items {
+		if item.Error != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // usageOf returns the help on a verb.

@@ -22,7 +22,8 @@ func newHubJournalCmd() *cobra.Command {
 		Long: `Prints the commits of the last day, or since longer, the latest first: when, by which
 verb, who, for whom, in which session and task, and what changed. The chain reads
 from who began it to who wrote. What changed is told as long as the log keeps it; of
-an artifact's versions the journal is found after that too.`,
+an artifact's versions the journal is found after that too. Of what one commit changed,
+the first few are printed; --json prints all.`,
 		Example: `  scidex hub journal --ref hypothesis:h-1 --since 0 --managed
   scidex hub journal --actor orcid:0000-0002-1825-0097 --json --database-url "$DATABASE_URL"`,
 	}
@@ -45,7 +46,7 @@ an artifact's versions the journal is found after that too.`,
 		fmt.Fprintln(t, "TIME\tVERB\tCHAIN\tKIND\tSESSION\tTASK\tREQUEST\tCHANGED")
 		for i := range entries {
 			e := &entries[i]
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", utc(e.At), e.Verb, chainOf(e), e.ActorKind, e.SessionID, e.TaskID, e.RequestID, strings.Join(e.Refs, " "))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", utc(e.At), e.Verb, chainOf(e), e.ActorKind, e.SessionID, e.TaskID, e.RequestID, changedIn(e))
 		}
 		return t.Flush()
 	})
@@ -56,6 +57,16 @@ an artifact's versions the journal is found after that too.`,
 		return nil
 	}
 	return cmd
+}
+
+// maxChanged is how many refs a line tells; --json tells all.
+const maxChanged = 8
+
+func changedIn(e *hub.JournalEntry) string {
+	if len(e.Refs) <= maxChanged {
+		return strings.Join(e.Refs, " ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(e.Refs[:maxChanged], " "), len(e.Refs)-maxChanged)
 }
 
 // chainOf tells who began it, who handed it on and who wrote.
