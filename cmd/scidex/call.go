@@ -137,8 +137,8 @@ func notJSON(body string, err error) error {
 	if !errors.As(err, &syntax) {
 		return fmt.Errorf("the request is no JSON: %w", err)
 	}
-	at := max(0, min(int(syntax.Offset)-1, len(body)))
-	return fmt.Errorf("the request is no JSON: %w, byte %d, after %q", err, syntax.Offset, body[max(0, at-20):at])
+	end := min(int(syntax.Offset), len(body))
+	return fmt.Errorf("the request is no JSON: %w, at byte %d: %s", err, end, strings.ToValidUTF8(body[max(0, end-20):end], ""))
 }
 
 // refusedBatch reports whether an answer is that of an atomic batch that failed.
