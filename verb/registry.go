@@ -181,8 +181,7 @@ func (c codec[T]) decode(raw []byte, into *T) error {
 	if err == nil || errors.As(err, &known) {
 		return err
 	}
-	var badTime *time.ParseError
-	if errors.As(err, &badTime) {
+	if badTime, ok := errors.AsType[*time.ParseError](err); ok {
 		return artifact.Invalid(artifact.Problem{
 			Path: pathOf(raw, badTime.Value), Constraint: "date-time",
 			Message: "a time is written as 2026-01-31T00:00:00Z", Value: artifact.Received(badTime.Value),
