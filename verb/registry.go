@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -47,6 +48,7 @@ func Bind[In, Out any](r *Registry, v Verb[In, Out], f func(context.Context, In)
 	}
 	in := newCodec[In](v.Name)
 	run := func(ctx context.Context, req In) (out Out, err error) {
+		defer recovered(v.Name, &err)
 		if err := mayCall(ctx, v.Name, v.Effect, v.Needs); err != nil {
 			return out, err
 		}
@@ -63,7 +65,8 @@ func Bind[In, Out any](r *Registry, v Verb[In, Out], f func(context.Context, In)
 			*typed, err = run(ctx, req)
 			return err
 		},
-		callJSON: func(ctx context.Context, raw []byte, admit func(in any) error) (any, error) {
+		callJSON: func(ctx context.Context, raw []byte, admit func(in any) error) (out any, err error) {
+			defer recovered(v.Name, &err)
 			var req In
 			if err := checkRequest(raw); err != nil {
 				return nil, err
@@ -79,6 +82,13 @@ func Bind[In, Out any](r *Registry, v Verb[In, Out], f func(context.Context, In)
 	}
 	r.order = append(r.order, b)
 	r.byName[v.Name] = b
+}
+
+// recovered makes a panic the error of the one request that met it.
+func recovered(name string, err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("verb %s: panic: %v\n%s", name, p, debug.Stack())
+	}
 }
 
 // checkRequest refuses a body that is not JSON as requests must be.

@@ -37,6 +37,9 @@ func newServer(t *testing.T) (*httptest.Server, *verb.Registry, string) {
 		if in.Title == "boom" {
 			return verb.WriteResult{}, errors.New("pq: password of the database")
 		}
+		if in.Title == "bug" {
+			panic("nil where something was")
+		}
 		return verb.WriteResult{Ref: artifact.Ref{Type: in.Type, ID: c.Actor.ID}, RequestID: c.RequestID}, nil
 	})
 	verb.Bind(r, verb.Batch, func(_ context.Context, in verb.BatchRequest) (verb.BatchResult, error) {
@@ -57,6 +60,19 @@ func newServer(t *testing.T) (*httptest.Server, *verb.Registry, string) {
 	}).Handler())
 	t.Cleanup(srv.Close)
 	return srv, r, token
+}
+
+// TestPanic checks that a panic fails its own request alone, which is answered.
+func TestPanic(t *testing.T) {
+	srv, r, token := newServer(t)
+	local := verb.WithCaller(t.Context(), &verb.Caller{Actor: artifact.Actor{ID: "ada", Kind: "human"}, Permissions: []string{verb.Contributor}})
+	in := verb.CreateRequest{Type: "gene", Title: "bug", Content: json.RawMessage(`{}`)}
+	if _, err := verb.Create.Call(local, r, in); err == nil || artifact.AsError(err).Code != artifact.CodeInternal {
+		t.Errorf("in process: %v, want %s", err, artifact.CodeInternal)
+	}
+	if _, err := verb.Create.Call(t.Context(), &verb.Client{URL: srv.URL, Token: token}, in); err == nil || artifact.AsError(err).Code != artifact.CodeInternal {
+		t.Errorf("HTTP: %v, want %s", err, artifact.CodeInternal)
+	}
 }
 
 // TestInvokers checks that a verb behaves the same in process and over HTTP.
