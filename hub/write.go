@@ -65,6 +65,9 @@ type written struct {
 // maxTries bounds how often a write that lost a race is run again.
 const maxTries = 6
 
+// soloTimeout bounds how long a write waits to be run alone.
+const soloTimeout = 30 * time.Second
+
 // commitTimeout bounds the last message of a write, which a caller that hangs up
 // no longer ends.
 const commitTimeout = 30 * time.Second
@@ -105,11 +108,15 @@ func (h *Hub) turn(ctx context.Context, m *member) error {
 
 // alone writes a member in a transaction of its own, again while it loses races.
 func (h *Hub) alone(ctx context.Context, m *member) error {
+	busy := time.NewTimer(soloTimeout)
+	defer busy.Stop()
 	select {
 	case h.solo <- struct{}{}:
 		defer func() { <-h.solo }()
 	case <-ctx.Done():
 		return ctx.Err()
+	case <-busy.C:
+		return errBusy()
 	}
 	for try := 1; ; try++ {
 		err := h.transact(ctx, []*member{m}, true)
