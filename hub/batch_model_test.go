@@ -100,6 +100,9 @@ func (m *itemMaker) next() verb.BatchItem {
 		}
 	case 8:
 		it.Signal = &verb.SignalRequest{Ref: m.ref(), Kind: m.of("vote", "vote", "rank"), Value: json.Number(m.of("1", "-1", "0", "7"))}
+		if it.Signal.Kind == "rank" {
+			it.Signal.Dimension, it.Signal.Value = m.of("novelty", "feasibility"), json.Number(m.of("0", "0.5", "1", "7"))
+		}
 	case 9:
 		l := m.link()
 		it.Link = &verb.LinkRequest{From: m.ref(), LinkSpec: l}
@@ -258,7 +261,7 @@ func (f *fixture) runItem(t *testing.T, it verb.BatchItem, names map[string]stri
 // comments, links and signals, and times.
 var tables = map[string]string{
 	"artifacts": `
-		SELECT concat_ws(' ', a.type, CASE WHEN a.type = 'comment' THEN r.content ELSE a.id END, a.revision, a.state, a.title, r.content, a.is_latest,
+		SELECT concat_ws(' ', a.type, CASE WHEN a.type = 'comment' THEN r.content ELSE a.id END, a.revision, a.state, a.title, r.content, a.is_latest, a.quality_score,
 			CASE WHEN a.superseded_by LIKE 'comment:%' THEN 'a comment' ELSE a.superseded_by END)
 		FROM artifact a JOIN artifact_revision r ON r.type = a.type AND r.id = a.id AND r.revision = a.revision`,
 	"revisions": `
