@@ -298,7 +298,7 @@ func (e *logFullError) Unwrap() error { return e.err }
 // and a connection that broke while the commit was under way.
 func commitError(err error, rows int) error {
 	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Severity != "FATAL" && pg.Severity != "PANIC" {
+	if errors.As(err, &pg) && pg.SeverityUnlocalized != "FATAL" && pg.SeverityUnlocalized != "PANIC" {
 		if pg.Code == checkViolation && pg.ConstraintName == "" && (pg.TableName == "change" || pg.TableName == "event") {
 			return &logFullError{int64(rows), err}
 		}
