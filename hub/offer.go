@@ -34,22 +34,27 @@ func (o *offers) put(rows []logRow) {
 	o.bytes += n
 }
 
-// take returns the rows that follow a seq, if they are offered, and forgets those
-// that were read otherwise.
-func (o *offers) take(after artifact.Seq) (rows []logRow) {
+// take returns the rows that follow a seq, if they are offered. Otherwise it forgets
+// those that were read meanwhile.
+func (o *offers) take(after artifact.Seq) []logRow {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for first, r := range o.rows {
-		if first > after+1 {
-			continue
-		}
-		if first == after+1 {
-			rows = r
-		}
-		delete(o.rows, first)
-		o.bytes -= sizeOf(r)
+	if rows, ok := o.rows[after+1]; ok {
+		o.drop(after+1, rows)
+		return rows
 	}
-	return rows
+	for first, rows := range o.rows {
+		if first <= after {
+			o.drop(first, rows)
+		}
+	}
+	return nil
+}
+
+// drop takes rows out. The caller holds mu.
+func (o *offers) drop(first artifact.Seq, rows []logRow) {
+	delete(o.rows, first)
+	o.bytes -= sizeOf(rows)
 }
 
 func sizeOf(rows []logRow) (n int) {
