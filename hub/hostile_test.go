@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/verb"
@@ -119,11 +118,7 @@ func (f *fixture) refuse(t *testing.T, url, token string, cases []hostileRequest
 	before := f.rowCounts(t)
 	for _, c := range cases {
 		t.Run(c.verb+" "+c.name, func(t *testing.T) {
-			start := time.Now()
 			a := request(t, http.MethodPost, url+"/api/scidex/"+c.verb, token, []byte(c.body), c.header...)
-			if took := time.Since(start); took > 5*time.Second {
-				t.Errorf("it took %v to refuse", took)
-			}
 			if a.status == http.StatusOK {
 				t.Fatalf("accepted: %.300s", a.body)
 			}

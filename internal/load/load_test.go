@@ -288,7 +288,7 @@ func hypothesisLine(id string) string { return strings.TrimSpace(hypothesis(id))
 func TestARerunTakesWhatFailedBefore(t *testing.T) {
 	f := newHub(t)
 	// Both links go in one batch, whose answer the hub stores.
-	lines := hypothesis("h1", "contradicts", "hypothesis:h1", "contradicts", "hypothesis:h2")
+	lines := hypothesis("h0") + hypothesis("h1", "contradicts", "hypothesis:h0", "contradicts", "hypothesis:h2")
 	if sum, _ := f.mustLoad(t, lines); sum.Links.Counts != count(1, 0, 1) {
 		t.Fatalf("links of the first load = %+v, want one and one rejected", sum.Links)
 	}
