@@ -119,14 +119,9 @@ func TestOddButValid(t *testing.T) {
 		if _, err := verb.Batch.Call(contributor(t.Context()), f.verbs, verb.BatchRequest{Items: items, Atomic: true}); err != nil {
 			t.Fatal(err)
 		}
-		start := time.Now()
 		var made verb.WriteResult
 		if a := call("create", in, &made); a.status != http.StatusOK || len(made.Links) != 1000 {
 			t.Fatalf("a create with 1,000 links = %d %.300s", a.status, a.body)
-		}
-		took := time.Since(start)
-		if t.Logf("1,000 links in %v", took); took > 5*time.Second {
-			t.Errorf("a create with 1,000 links took %v", took)
 		}
 	})
 	f.checkDense(t)
