@@ -13,29 +13,17 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/scidex-ai/substrate/artifact"
-	"github.com/scidex-ai/substrate/hub"
 	"github.com/scidex-ai/substrate/verb"
 )
 
 // batch measures items a second of batches against bare multi-row inserts of the
 // same rows into tables with the same indexes.
 func (b *bench) batch(ctx context.Context) (err error) {
-	pool, err := hub.OpenPool(ctx, b.url)
+	h, pool, stop, err := b.runHub(ctx)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	h, err := hub.Open(ctx, hub.Config{DB: pool, Limits: noLimits})
-	if err != nil {
-		return err
-	}
-	running, stop := context.WithCancel(ctx)
-	stopped := make(chan error, 1)
-	go func() { stopped <- h.Run(running) }()
-	defer func() {
-		stop()
-		err = errors.Join(err, <-stopped)
-	}()
+	defer func() { err = errors.Join(err, stop()) }()
 	if _, err := pool.Exec(ctx, floorTables+floorBatchTables); err != nil {
 		return err
 	}

@@ -27,22 +27,11 @@ var body = json.RawMessage(`{"statement":"` + strings.Repeat("Amyloid beta and t
 // no lock that orders commits, no check and no reader. Updates it measures against
 // creates.
 func (b *bench) write(ctx context.Context) (err error) {
-	pool, err := hub.OpenPool(ctx, b.url)
+	h, pool, stop, err := b.runHub(ctx)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	h, err := hub.Open(ctx, hub.Config{DB: pool, Limits: noLimits})
-	if err != nil {
-		return err
-	}
-	running, stop := context.WithCancel(ctx)
-	stopped := make(chan error, 1)
-	go func() { stopped <- h.Run(running) }()
-	defer func() {
-		stop()
-		err = errors.Join(err, <-stopped)
-	}()
+	defer func() { err = errors.Join(err, stop()) }()
 	if _, err := pool.Exec(ctx, floorTables); err != nil {
 		return err
 	}
@@ -114,6 +103,25 @@ func (b *bench) costly(ctx context.Context, pool *pgxpool.Pool, n int, f func(co
 	took := time.Since(start).Seconds()
 	after, err := databaseCPU(ctx, pool)
 	return rate, float64((after - before).Milliseconds()) / (rate * took), err
+}
+
+// runHub runs a hub on the benchmark's database until stop is called.
+func (b *bench) runHub(ctx context.Context) (h *hub.Hub, pool *pgxpool.Pool, stop func() error, err error) {
+	if pool, err = hub.OpenPool(ctx, b.url); err != nil {
+		return nil, nil, nil, err
+	}
+	if h, err = hub.Open(ctx, hub.Config{DB: pool, Limits: noLimits}); err != nil {
+		pool.Close()
+		return nil, nil, nil, err
+	}
+	running, cancel := context.WithCancel(ctx)
+	stopped := make(chan error, 1)
+	go func() { stopped <- h.Run(running) }()
+	return h, pool, func() error {
+		cancel()
+		defer pool.Close()
+		return <-stopped
+	}, nil
 }
 
 // rate returns how often a second n workers together run f, over one slice.
