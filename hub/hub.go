@@ -81,6 +81,7 @@ type Hub struct {
 	pump     *pump
 	lane     *lane
 	solo     chan struct{} // has room for writes that run alone
+	fills    chan struct{} // has room for pages of back-fills
 	schemas  schemaCache
 	access   access
 	verifier *verb.Verifier
@@ -156,6 +157,7 @@ func Open(ctx context.Context, c Config) (*Hub, error) {
 	h := &Hub{config: c, db: c.DB, log: c.Log, id: id}
 	h.lane = &lane{hub: h}
 	h.solo = make(chan struct{}, max(1, h.db.Config().MaxConns/2)) // they may wait for locks; the rest have connections meanwhile
+	h.fills = make(chan struct{}, fillsAtOnce)
 	if h.keys, err = openKeyring(ctx, h.db, h.log); err != nil {
 		return nil, err
 	}

@@ -368,13 +368,15 @@ func (o *moveOp) arrive(s *state, moves map[artifact.Ref]*head, links []movedLin
 	}
 	s.also(rewriteLinksQuery, ids, scopes, hashes)
 	ids, scopes, hashes = nil, nil, nil
+	var aggregates []string
 	for _, g := range o.whole.signals {
 		g.Scope = to
+		aggregates = append(aggregates, aggregateText(&g.Signal))
 		if err := put(replicate.KindSignal, replicate.SignalType+":"+g.ID, g.ID, g.Scope, g.Signal); err != nil {
 			return err
 		}
 	}
-	s.also(rewriteSignalsQuery, ids, scopes, hashes)
+	s.also(rewriteSignalsQuery, ids, scopes, hashes, aggregates)
 	return nil
 }
 

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/scidex-ai/substrate/replicate"
 )
 
 const (
@@ -35,12 +37,12 @@ const (
 		SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
 			$11::timestamptz[], $12::text[], $13::bytea[])`
 	insertSignalQuery = `
-		INSERT INTO signal (id, type, artifact, scope, kind, dimension, voter, voter_kind, value, weight, reason, metadata, created_at, created_by, row_hash)
+		INSERT INTO signal (id, type, artifact, scope, kind, dimension, voter, voter_kind, value, weight, reason, metadata, created_at, created_by, row_hash, aggregate)
 		SELECT k.id, k.type, k.artifact, k.scope, k.kind, k.dimension, k.voter, k.voter_kind, k.value::numeric, k.weight::numeric,
-			k.reason, k.metadata, k.created_at, k.created_by, k.row_hash
+			k.reason, k.metadata, k.created_at, k.created_by, k.row_hash, k.aggregate
 		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
-			$11::text[], $12::text[], $13::timestamptz[], $14::text[], $15::bytea[])
-			AS k (id, type, artifact, scope, kind, dimension, voter, voter_kind, value, weight, reason, metadata, created_at, created_by, row_hash)`
+			$11::text[], $12::text[], $13::timestamptz[], $14::text[], $15::bytea[], $16::text[])
+			AS k (id, type, artifact, scope, kind, dimension, voter, voter_kind, value, weight, reason, metadata, created_at, created_by, row_hash, aggregate)`
 	upsertSumQuery = `
 		INSERT INTO signal_aggregate (type, artifact, kind, dimension, n, voters, sum, sum_sq)
 		SELECT k.type, k.artifact, k.kind, k.dimension, k.n, k.voters, k.sum::numeric, k.sum_sq::numeric
@@ -168,7 +170,7 @@ func (w *writes) queueNewSignals(b *pgx.Batch) {
 	if len(w.newSignals) == 0 {
 		return
 	}
-	var id, typ, art, scope, kind, dimension, voter, voterKind, value, weight, reason, metadata, by []string
+	var id, typ, art, scope, kind, dimension, voter, voterKind, value, weight, reason, metadata, by, aggregate []string
 	var rowHash [][]byte
 	var at []time.Time
 	for _, g := range w.newSignals {
@@ -176,9 +178,9 @@ func (w *writes) queueNewSignals(b *pgx.Batch) {
 		kind, dimension, voter, voterKind = append(kind, g.Kind), append(dimension, g.Dimension), append(voter, g.Voter), append(voterKind, g.VoterKind)
 		value, weight = append(value, g.Value.String()), append(weight, g.Weight.String())
 		reason, metadata, by = append(reason, g.Reason), append(metadata, string(g.Metadata)), append(by, g.By)
-		at, rowHash = append(at, g.At), append(rowHash, g.hash[:])
+		at, rowHash, aggregate = append(at, g.At), append(rowHash, g.hash[:]), append(aggregate, aggregateText(&g.Signal))
 	}
-	b.Queue(insertSignalQuery, id, typ, art, scope, kind, dimension, voter, voterKind, value, weight, reason, metadata, at, by, rowHash)
+	b.Queue(insertSignalQuery, id, typ, art, scope, kind, dimension, voter, voterKind, value, weight, reason, metadata, at, by, rowHash, aggregate)
 
 	var sumType, sumArt, sumKind, sumDimension, sum, sumSq []string
 	var n, voters []int64
@@ -188,4 +190,13 @@ func (w *writes) queueNewSignals(b *pgx.Batch) {
 		n, voters, sum, sumSq = append(n, g.n), append(voters, g.voters), append(sum, g.sum.String()), append(sumSq, g.sumSq.String())
 	}
 	b.Queue(upsertSumQuery, sumType, sumArt, sumKind, sumDimension, n, voters, sum, sumSq)
+}
+
+// aggregateText returns the sums after a signal as its row in the feed has them.
+func aggregateText(g *replicate.Signal) string {
+	raw, _, err := replicate.Encode(g.Aggregate)
+	if err != nil { // its numbers were encoded before, with the signal
+		return "null"
+	}
+	return string(raw)
 }

@@ -41,6 +41,7 @@ func (h *Hub) Handler(metrics http.Handler, done <-chan struct{}) http.Handler {
 		defer cancel()
 		feed.ServeHTTP(w, req.WithContext(ctx))
 	}))
+	mux.Handle("GET /feed/backfill", h.authenticated(verifier, limiter, h.backfill(done)))
 	mux.Handle("GET /feed/digest", h.authenticated(verifier, limiter, h.serveDigest))
 	openAPI := registry.OpenAPI(h.config.Version, verb.Examples())
 	mux.Handle("GET /openapi.json", limiter.ByAddress(h.log, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

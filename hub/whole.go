@@ -104,8 +104,8 @@ const (
 		SELECT l.id, to_jsonb(l)::text, $2, $3, $4 FROM link l WHERE l.id = ANY ($1)`
 	deleteLinksQuery    = `DELETE FROM link WHERE id = ANY ($1)`
 	rewriteSignalsQuery = `
-		UPDATE signal s SET scope = k.scope, row_hash = k.row_hash
-		FROM unnest($1::text[], $2::text[], $3::bytea[]) AS k (id, scope, row_hash)
+		UPDATE signal s SET scope = k.scope, row_hash = k.row_hash, aggregate = k.aggregate
+		FROM unnest($1::text[], $2::text[], $3::bytea[], $4::text[]) AS k (id, scope, row_hash, aggregate)
 		WHERE s.id = k.id`
 
 	// The withholding queries take out of the log what it said of things before,
