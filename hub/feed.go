@@ -31,6 +31,9 @@ func (h *Hub) Open(ctx context.Context, from replicate.Position, scopes []string
 	if err := h.checkPosition(ctx, &from, floor, last); err != nil {
 		return nil, hello, err
 	}
+	if hello.Prev, err = lastOfScopes(ctx, h.db, scopes, from.Seq); err != nil {
+		return nil, hello, err
+	}
 	return &feedReader{hub: h, scopes: scopes, at: chainCursor{from.Seq, from.Chain}, head: last}, hello, nil
 }
 
@@ -85,7 +88,8 @@ type feedReader struct {
 	scopes []string
 	at     chainCursor
 	head   artifact.Seq
-	amid   bool // at stands within a commit
+	prev   previous // where it last read SQL
+	amid   bool     // at stands within a commit
 }
 
 // Next implements [replicate.Reader].
@@ -123,6 +127,13 @@ func (f *feedReader) lag(ctx context.Context) ([]entry, error) {
 	if err != nil {
 		return nil, err
 	}
+	if f.prev.at != f.at.seq {
+		f.prev = previous{at: f.at.seq}
+	}
+	if err := f.prev.meet(ctx, f.hub.db, rows); err != nil {
+		return nil, err
+	}
+	f.prev.number(rows)
 	entries := make([]entry, len(rows))
 	at := f.at
 	for i := range rows {

@@ -18,7 +18,7 @@ import (
 )
 
 // A pump reads the log once for all followers of this process: it checks that
-// the log is dense, computes its chain, encodes each row once into a bounded
+// the log is dense, computes its chain and which row of its scope each follows, encodes each row once into a bounded
 // ring and wakes whoever waits. Laggards behind the ring read SQL themselves.
 type pump struct {
 	db       *pgxpool.Pool
@@ -29,6 +29,7 @@ type pump struct {
 	follow   func([]logRow) error
 	known    atomic.Int64 // last seq that is known to be committed
 	offers   offers
+	prev     previous // of the rows that come next; run's alone
 }
 
 const pumpRead = 1000 // rows
@@ -105,6 +106,7 @@ func (p *pump) start(ctx context.Context) (chainCursor, error) {
 	if at.seq < first && !at.precedes(first) {
 		return at, fmt.Errorf("the log begins at %d, after its last checkpoint at %d", first, at.seq)
 	}
+	p.prev = previous{at: at.seq}
 	p.ring.begin(at)
 	return at, nil
 }
@@ -125,6 +127,10 @@ func (p *pump) drain(ctx context.Context, at *chainCursor) error {
 		if len(rows) == 0 {
 			return nil
 		}
+		if err := p.prev.meet(ctx, p.db, rows); err != nil {
+			return err
+		}
+		latest := p.prev.number(rows)
 		next := *at
 		entries := make([]entry, len(rows))
 		var due []chainCursor
@@ -143,6 +149,7 @@ func (p *pump) drain(ctx context.Context, at *chainCursor) error {
 		}
 		p.ring.add(entries)
 		*at = next
+		p.prev.keep(latest, at.seq)
 		p.saw(at.seq)
 		// Followers do not wait for checkpoints. One that cannot be noted is
 		// left out: resumes are checked from the one before.

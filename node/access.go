@@ -159,7 +159,7 @@ func (s *Store) follow(ctx context.Context, p replicate.Position, scopes []strin
 }
 
 // scoped are the tables whose rows belong to a scope.
-var scoped = []string{"artifact", "artifact_revision", "link", "signal", "event", "digest", "membership", "agent", "handle"}
+var scoped = []string{"artifact", "artifact_revision", "link", "signal", "event", "digest", "membership", "agent", "handle", "scope_last"}
 
 // leave erases all rows of scopes and notes which are still followed, in one
 // transaction, and then gives the space back.
@@ -197,6 +197,7 @@ func (s *Store) leave(ctx context.Context, lost []string, followed string) (err 
 	}
 	for _, scope := range lost {
 		s.access.DropScope(scope)
+		delete(s.trail, scope)
 	}
 	p := s.now.Load().position
 	s.publish(p, recent{floor: p.Seq})

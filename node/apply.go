@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/replicate"
@@ -13,6 +14,7 @@ import (
 type commit struct {
 	from   replicate.Position // what was applied before it
 	to     artifact.Seq       // the last row in it, or where its last part led
+	trail  replicate.Trail    // of the scopes that it has rows of
 	sums   replicate.Sums     // what it changes in the digest
 	recent recent             // the latest events, its own with them
 	access []*replicate.Row   // what it changes of who may do what
@@ -39,6 +41,9 @@ func (s *Store) Hello(ctx context.Context, h replicate.Hello) error {
 	s.Abort(ctx) // a stream begins: no part of a commit is left
 	ctx = context.WithoutCancel(ctx)
 	if err := s.follow(ctx, p, h.Scopes); err != nil {
+		return err
+	}
+	if err := s.trail.Meet(&h); err != nil {
 		return err
 	}
 	const update = `UPDATE replica_state SET hub_id = ?1, epoch = ?2, hub_schema = ?3`
@@ -83,7 +88,7 @@ func (s *Store) apply(ctx context.Context, b replicate.Batch) error {
 		if _, err := s.write.begin.ExecContext(ctx); err != nil {
 			return fmt.Errorf("begin to apply: %w", err)
 		}
-		s.commit = &commit{from: p, to: p.Seq, sums: make(replicate.Sums), recent: s.now.Load().recent}
+		s.commit = &commit{from: p, to: p.Seq, trail: make(replicate.Trail, 1), sums: make(replicate.Sums), recent: s.now.Load().recent}
 	}
 	for i := range b.Rows {
 		r := &b.Rows[i]
@@ -109,6 +114,9 @@ func (s *Store) applyRow(ctx context.Context, r *replicate.Row, upTo artifact.Se
 	if r.Seq > upTo {
 		return fmt.Errorf("it is beyond its batch, which leads to %d", upTo)
 	}
+	if err := s.commit.follows(r, s.trail); err != nil {
+		return err
+	}
 	if err := s.write.row(ctx, r); err != nil {
 		return err
 	}
@@ -130,11 +138,29 @@ func (s *Store) applyRow(ctx context.Context, r *replicate.Row, upTo artifact.Se
 	return s.write.event(ctx, &e)
 }
 
+// follows refuses a row that is not the next of its scope.
+func (c *commit) follows(r *replicate.Row, applied replicate.Trail) error {
+	have, known := c.trail[r.Scope]
+	if !known {
+		have, known = applied[r.Scope]
+	}
+	if known && have != r.Prev {
+		return &replicate.GapError{Scope: r.Scope, Seq: r.Seq, Prev: r.Prev, Have: have}
+	}
+	c.trail[r.Scope] = r.Seq
+	return nil
+}
+
 // end commits, with the position that the commit leads to, and then tells.
 func (s *Store) end(ctx context.Context, chain artifact.Hash) error {
 	c := s.commit
 	if err := s.write.digest(ctx, c.sums); err != nil {
 		return fmt.Errorf("apply the digest at %d: %w", c.to, err)
+	}
+	for scope, seq := range c.trail {
+		if _, err := s.write.putScopeLast.ExecContext(ctx, scope, int64(seq)); err != nil {
+			return fmt.Errorf("apply the last row of %s at %d: %w", scope, c.to, err)
+		}
 	}
 	p := c.from
 	p.Seq, p.Chain = c.to, chain
@@ -149,6 +175,7 @@ func (s *Store) end(ctx context.Context, chain artifact.Hash) error {
 		return fmt.Errorf("commit up to %d: %w", c.to, err)
 	}
 	s.commit = nil
+	maps.Copy(s.trail, c.trail)
 	for _, r := range c.access {
 		if err := s.takeAccess(r); err != nil {
 			return fmt.Errorf("take in %s at %d: %w", r.Ref, r.Seq, err)

@@ -24,6 +24,7 @@ type feed struct {
 	rand  *rand.Rand
 	seq   artifact.Seq
 	chain artifact.Hash
+	last  replicate.Trail
 	at    time.Time
 	ids   []string             // live artifacts
 	heads map[string]*liveHead // by ref
@@ -42,7 +43,7 @@ type liveHead struct {
 
 func newFeed(tb testing.TB, seed uint64) *feed { //nolint:thelper // in a child process there is no test
 	return &feed{
-		tb: tb, rand: rand.New(rand.NewPCG(seed, 1)), heads: make(map[string]*liveHead), body: 100,
+		tb: tb, rand: rand.New(rand.NewPCG(seed, 1)), heads: make(map[string]*liveHead), last: make(replicate.Trail), body: 100,
 		at: time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC),
 	}
 }
@@ -51,7 +52,8 @@ func newFeed(tb testing.TB, seed uint64) *feed { //nolint:thelper // in a child 
 func (f *feed) batch(rows []replicate.Row) replicate.Batch {
 	for i := range rows {
 		f.seq++
-		rows[i].Seq = f.seq
+		rows[i].Seq, rows[i].Prev = f.seq, f.last[rows[i].Scope]
+		f.last[rows[i].Scope] = f.seq
 	}
 	for i := range rows {
 		rows[i].Commit = f.seq

@@ -24,6 +24,7 @@ type writeStatements struct {
 	putAgent, deleteAgent, putHandle, deleteHandles *sql.Stmt
 	putRevocation                                   *sql.Stmt
 	putEvent, setPosition, sum, putSum, deleteSum   *sql.Stmt
+	putScopeLast                                    *sql.Stmt
 }
 
 const (
@@ -84,10 +85,11 @@ const (
 	putEventSQL = `INSERT INTO event (seq, type, ref, scope, actor_id, actor_kind, at, payload)
 		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)`
 	// Another process that writes the same file would have moved it.
-	setPositionSQL = `UPDATE replica_state SET seq = ?2, chain = ?3 WHERE seq = ?1`
-	sumSQL         = `SELECT n, acc FROM digest WHERE scope = ?1 AND kind = ?2 AND type = ?3`
-	putSumSQL      = `INSERT OR REPLACE INTO digest (scope, kind, type, n, acc) VALUES (?1, ?2, ?3, ?4, ?5)`
-	deleteSumSQL   = `DELETE FROM digest WHERE scope = ?1 AND kind = ?2 AND type = ?3`
+	setPositionSQL  = `UPDATE replica_state SET seq = ?2, chain = ?3 WHERE seq = ?1`
+	sumSQL          = `SELECT n, acc FROM digest WHERE scope = ?1 AND kind = ?2 AND type = ?3`
+	putSumSQL       = `INSERT OR REPLACE INTO digest (scope, kind, type, n, acc) VALUES (?1, ?2, ?3, ?4, ?5)`
+	putScopeLastSQL = `INSERT OR REPLACE INTO scope_last (scope, seq) VALUES (?1, ?2)`
+	deleteSumSQL    = `DELETE FROM digest WHERE scope = ?1 AND kind = ?2 AND type = ?3`
 )
 
 func (w *writeStatements) prepare(ctx context.Context, conn *sql.Conn) error {
@@ -103,7 +105,7 @@ func (w *writeStatements) prepare(ctx context.Context, conn *sql.Conn) error {
 		&w.putAgent: putAgentSQL, &w.deleteAgent: deleteAgentSQL, &w.putHandle: putHandleSQL, &w.deleteHandles: deleteHandlesSQL,
 		&w.putRevocation: putRevocationSQL,
 		&w.putEvent:      putEventSQL, &w.setPosition: setPositionSQL,
-		&w.sum: sumSQL, &w.putSum: putSumSQL, &w.deleteSum: deleteSumSQL,
+		&w.sum: sumSQL, &w.putSum: putSumSQL, &w.deleteSum: deleteSumSQL, &w.putScopeLast: putScopeLastSQL,
 	})
 }
 

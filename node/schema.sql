@@ -181,6 +181,13 @@ CREATE TABLE event (
     payload    TEXT NOT NULL        -- JSON object
 ) STRICT;
 
+-- The last row of each followed scope that was applied: the next one must follow
+-- it. A scope of which no row came yet is not here.
+CREATE TABLE scope_last (
+    scope TEXT PRIMARY KEY,
+    seq   INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 -- Count and XOR of row hashes, kept by the apply transaction.
 CREATE TABLE digest (
     scope TEXT NOT NULL,

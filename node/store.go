@@ -20,7 +20,7 @@ import (
 )
 
 // fileSchema is the user_version of the files that this build reads.
-const fileSchema = 2
+const fileSchema = 3
 
 // leastSQLite is the oldest SQLite that is used: 3.51.3 mended a rare corruption
 // of databases in WAL mode.
@@ -53,6 +53,7 @@ type Store struct {
 	write    writeStatements
 	read     readStatements
 	commit   *commit                // being applied; nil for none
+	trail    replicate.Trail        // the last row of each scope that is in the file, or that the hello named
 	erasing  bool                   // the WAL may hold what was erased
 	now      atomic.Pointer[moment] // after the last commit; never nil
 }
@@ -111,6 +112,9 @@ func (s *Store) open(ctx context.Context, path string) (err error) {
 	}
 	p, err := s.storedPosition(ctx)
 	if err != nil {
+		return err
+	}
+	if err := s.loadTrail(ctx); err != nil {
 		return err
 	}
 	if err := errors.Join(s.loadAccess(ctx), s.loadElsewhere(ctx), s.loadUpgrades(ctx)); err != nil {
@@ -173,6 +177,24 @@ func (s *Store) storedPosition(ctx context.Context) (p replicate.Position, err e
 	err = s.conn.QueryRowContext(ctx, query).Scan(&p.HubID, &p.Epoch, &p.Seq, &chain)
 	copy(p.Chain[:], chain)
 	return p, err
+}
+
+func (s *Store) loadTrail(ctx context.Context) error {
+	s.trail = make(replicate.Trail)
+	rows, err := s.conn.QueryContext(ctx, `SELECT scope, seq FROM scope_last`)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var scope string
+		var seq artifact.Seq
+		if err := rows.Scan(&scope, &seq); err != nil {
+			return err
+		}
+		s.trail[scope] = seq
+	}
+	return rows.Err()
 }
 
 // Close closes the file. Nothing may use s any more.

@@ -37,7 +37,8 @@ type Status struct {
 // Run follows the source until ctx ends, and then returns nil. It outlives a
 // source that fails: it waits and asks again. It returns an error when going on
 // could only do harm: the sink failed or refused the source, or the source does
-// not know the sink's position.
+// not know the sink's position. A stream with a gap is begun anew once; when it
+// has one again at the same position, that is an error too.
 func (f *Follower) Run(ctx context.Context) error {
 	least, most := f.MinWait, f.MaxWait
 	if least == 0 {
@@ -48,6 +49,7 @@ func (f *Follower) Run(ctx context.Context) error {
 	}
 	wait := least
 	var status Status
+	gapAt := artifact.Seq(-1) // where the stream last had a gap
 	for {
 		before := status.Heard
 		err := f.follow(ctx, &status)
@@ -56,7 +58,14 @@ func (f *Follower) Run(ctx context.Context) error {
 			return nil //nolint:nilerr // stopped, as was asked
 		}
 		var own *handleError
+		gap, isGap := errors.AsType[*GapError](err)
 		switch {
+		case isGap:
+			at, perr := f.Sink.Position(ctx)
+			if perr != nil || at.Seq == gapAt {
+				return cmp.Or(perr, fmt.Errorf("the hub and this replica have diverged: %w", gap))
+			}
+			gapAt, err = at.Seq, gap
 		case errors.As(err, &own):
 			return own.error
 		case final(err):

@@ -56,6 +56,9 @@ type Hello struct {
 	MinReader int          `json:"min_reader"`
 	BeatS     int          `json:"hb_s"`
 	Scopes    []string     `json:"scopes"`
+	// Prev is, for each of these scopes, its last public row at or before the
+	// position that the stream begins at; 0 for none.
+	Prev map[string]artifact.Seq `json:"prev"`
 }
 
 // DecodeFrame reads one line.
@@ -86,7 +89,7 @@ func checkRows(f *Frame) error {
 	last := f.From
 	for i := range f.Rows {
 		r := &f.Rows[i]
-		if r.Seq <= last || r.Seq > f.To || r.Commit < r.Seq {
+		if r.Seq <= last || r.Seq > f.To || r.Commit < r.Seq || r.Prev >= r.Seq {
 			return fmt.Errorf("feed frame: row %d stands out of order after %d", r.Seq, last)
 		}
 		last = r.Seq

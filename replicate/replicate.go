@@ -74,7 +74,8 @@ type Sink interface {
 
 	// Apply stores rows with the position they lead to, in one transaction. When
 	// b.Partial, more rows of the same commit follow and nothing may be visible
-	// until the last of them. Rows at or before the position are ignored.
+	// until the last of them. Rows at or before the position are ignored. A row
+	// that does not follow the sink's [Trail] is refused with a [*GapError].
 	Apply(ctx context.Context, b Batch) error
 
 	// Abort forgets the rows of a commit that did not come to its end.

@@ -85,7 +85,7 @@ func sampleRows(tb testing.TB) (rows []replicate.Row) {
 			tb.Fatal(err)
 		}
 		rows = append(rows, replicate.Row{
-			Seq: artifact.Seq(i + 11), Commit: artifact.Seq(10 + len(names)), Scope: awkward, Kind: name, Op: replicate.Put, Ref: awkward, Revision: i, Hash: hash, At: at, Data: data,
+			Seq: artifact.Seq(i + 11), Prev: artifact.Seq(i), Commit: artifact.Seq(10 + len(names)), Scope: awkward, Kind: name, Op: replicate.Put, Ref: awkward, Revision: i, Hash: hash, At: at, Data: data,
 		})
 	}
 	rows[1].Content = json.RawMessage(`{"a":"` + "\u2028" + `<&>\\u2028"}`)
@@ -116,6 +116,7 @@ func TestDecodeFrame(t *testing.T) {
 			"a row before the page":               func(p *replicate.Page, _ []replicate.Row) { p.From = 11 },
 			"a row beyond the page":               func(p *replicate.Page, _ []replicate.Row) { p.To = 15 },
 			"a row beyond its commit":             func(_ *replicate.Page, rows []replicate.Row) { rows[5].Commit = 15 },
+			"a row that follows itself":           func(_ *replicate.Page, rows []replicate.Row) { rows[2].Prev = 13 },
 			"a page that goes back":               func(p *replicate.Page, rows []replicate.Row) { p.From, p.To = 30, 10 },
 		} {
 			rows, p := sampleRows(t), replicate.Page{From: 10, To: 16}

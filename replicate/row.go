@@ -53,6 +53,7 @@ const (
 type Row struct {
 	Seq      artifact.Seq    `json:"seq"`
 	Commit   artifact.Seq    `json:"commit"` // last seq of the same commit
+	Prev     artifact.Seq    `json:"prev"`   // seq of the public row before it in its scope; 0 for none
 	Scope    string          `json:"scope"`
 	Kind     string          `json:"kind"`
 	Op       string          `json:"op"`
@@ -82,6 +83,8 @@ func (r *Row) AppendJSON(b []byte) []byte {
 	b = strconv.AppendInt(b, int64(r.Seq), 10)
 	b = append(b, `,"commit":`...)
 	b = strconv.AppendInt(b, int64(r.Commit), 10)
+	b = append(b, `,"prev":`...)
+	b = strconv.AppendInt(b, int64(r.Prev), 10)
 	b = appendMember(b, "scope", r.Scope)
 	b = appendMember(b, "kind", r.Kind)
 	b = appendMember(b, "op", r.Op)
