@@ -38,6 +38,8 @@ var stores = []store{
 			"threadQuery":         "of an artifact that moveOp has found visible",
 			"wholeRevisionsQuery": "of an artifact that moveOp or redactOp has found visible",
 			"wholeLinksQuery":     "of an artifact that moveOp has found visible",
+			"goingQuery":          "of an artifact that moveOp has found visible",
+			"hungQuery":           "of an artifact that moveOp has found visible",
 			"scopesOfQuery":       "of what hangs on an artifact that moveOp has found visible",
 			"headsQuery":          "state.meet drops what the caller may not see",
 			"headQueryOf":         "of what moveOp asks for a right to",

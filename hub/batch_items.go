@@ -29,6 +29,7 @@ type aliased struct {
 	typ  string
 	ref  artifact.Ref // zero for one that is named when it is made
 	link linkMaker    // nil for what is no link
+	edge edgeMaker    // nil for what is neither a link nor a signal
 }
 
 // newItems checks all of a batch that can be checked without the database.
@@ -74,6 +75,9 @@ func (b *items) op(item *verb.BatchItem) (op, error) {
 	case o.DryRun:
 		return nil, artifact.Invalid(artifact.Problem{Path: "/dry_run", Constraint: "batch_option", Message: "dry_run belongs to the batch"})
 	}
+	if ref := changedBy(item); namesEdge(ref) || isEdge(b.aliases[ref].typ) {
+		return &fixedOp{ref: ref, of: b.aliases[ref].edge}, nil
+	}
 	switch {
 	case item.Create != nil:
 		return b.hub.newCreate(b.caller, item.Create, verb.Batch.Name, b.imported)
@@ -90,6 +94,19 @@ func (b *items) op(item *verb.BatchItem) (op, error) {
 		return nil, artifact.Invalid(artifact.Problem{Path: "/op", Constraint: "import", Message: "an import brings artifacts, links and signals, and changes nothing"})
 	}
 	return b.laterOp(item)
+}
+
+// changedBy returns the ref of what an item would change, or signal.
+func changedBy(item *verb.BatchItem) string {
+	switch {
+	case item.Update != nil:
+		return item.Update.Ref
+	case item.Supersede != nil:
+		return item.Supersede.Ref
+	case item.Signal != nil:
+		return item.Signal.Ref
+	}
+	return ""
 }
 
 // laterOp makes the op of an item that changes or answers what is there.
@@ -168,11 +185,11 @@ func (b *items) name(i int, o op) {
 			b.names.maker[made.ref.String()] = i
 		}
 	case *linkOp:
-		made.typ, made.link = replicate.LinkType, o
+		made.typ, made.link, made.edge = replicate.LinkType, o, o
 	case *citeOp:
-		made.typ, made.link = replicate.LinkType, o
+		made.typ, made.link, made.edge = replicate.LinkType, o, o
 	case *signalOp:
-		made.typ = replicate.SignalType
+		made.typ, made.edge = replicate.SignalType, o
 	}
 	if made.typ == "" {
 		made.typ = made.ref.Type
@@ -200,6 +217,16 @@ func (b *items) tie(in *verb.BatchRequest) {
 			for _, l := range o.links {
 				b.mean(l)
 			}
+		case *commentOp:
+			for _, l := range o.links {
+				b.about(l)
+			}
+		case *supersedeOp:
+			if o.make != nil {
+				for _, l := range o.make.links {
+					b.about(l)
+				}
+			}
 		case *signalOp:
 			o.ref = b.meant(o.refText, o.ref)
 		case *unlinkOp:
@@ -211,6 +238,19 @@ func (b *items) tie(in *verb.BatchRequest) {
 func (b *items) mean(l *linkOp) {
 	l.from, l.to = b.meant(l.fromText, l.from), b.meant(l.toText, l.to)
 	l.single = b.hub.isSingle(l.from.Type, l.predicate)
+	b.about(l)
+}
+
+// about tells a link what makes the links and signals that it is about.
+func (b *items) about(l *linkOp) {
+	for _, text := range append([]string{l.toText}, l.refTexts...) {
+		if edge := b.aliases[text].edge; edge != nil && edge != edgeMaker(l) {
+			if l.of == nil {
+				l.of = make(map[string]edgeMaker)
+			}
+			l.of[text] = edge
+		}
+	}
 }
 
 // meant returns what is known of the ref that a text means.

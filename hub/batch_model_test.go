@@ -268,7 +268,7 @@ var tables = map[string]string{
 		SELECT concat_ws(' ', r.type, r.revision, r.state, r.title, r.content, encode(r.content_hash, 'hex')) FROM artifact_revision r`,
 	"links": `
 		SELECT concat_ws(' ', CASE WHEN l.from_type = 'comment' THEN r.content ELSE l.from_type || ':' || l.from_id END, l.predicate,
-			CASE WHEN l.to_type = 'comment' THEN q.content ELSE l.to_ref END, regexp_replace(l.evidence_refs, '[0-9a-f]{8}-[0-9a-f-]+', 'x', 'g'), l.evidence)
+			CASE WHEN l.to_type = 'comment' THEN q.content WHEN l.to_type IN ('kg_edge', 'signal') THEN l.to_type ELSE l.to_ref END, regexp_replace(l.evidence_refs, '[0-9a-f]{8}-[0-9a-f-]+', 'x', 'g'), l.evidence)
 		FROM link l LEFT JOIN artifact_revision r ON r.type = l.from_type AND r.id = l.from_id AND r.revision = 1
 		LEFT JOIN artifact_revision q ON q.type = l.to_type AND q.id = l.to_id AND q.revision = 1`,
 	"retractions": `SELECT concat_ws(' ', r.link::jsonb ->> 'predicate', r.link::jsonb ->> 'evidence_refs' <> '[]', r.reason) FROM link_retraction r`,

@@ -126,6 +126,9 @@ func (o *citeOp) decide(s *state) (err error) {
 	if o.from, err = s.resolve(o.fromText); err != nil {
 		return at(err, "/ref")
 	}
+	if isEdge(o.from.Type) {
+		return artifact.Invalid(fromEdge("/ref", o.fromText))
+	}
 	from, err := s.visible(o.from)
 	if err != nil {
 		return err

@@ -107,7 +107,7 @@ func headline(text string) string {
 
 func (o *commentOp) needs(n *needs) {
 	o.createOp.needs(n)
-	if o.target.ID != "" {
+	if o.target.ID != "" && !isEdge(o.target.Type) {
 		n.share[o.target] = true
 	}
 	if o.in.Scope != "" {
@@ -129,6 +129,7 @@ func (o *commentOp) reads(s *state, round readRound, r *reads) {
 	if round == roundFind && s.heads[o.parent] != nil {
 		r.threads[commentOn{o.parent, o.target}] = true
 	}
+	o.createOp.reads(s, round, r)
 }
 
 // resolve finds what aliases name. They are of earlier items: a comment does not
@@ -190,8 +191,12 @@ func (o *commentOp) decide(s *state) error {
 		return o.placed(err)
 	}
 	s.rows.internal = false
+	about := target.ref()
+	if isEdge(about.Type) {
+		about = about.Current() // it has one version
+	}
 	return s.rows.emit(scope, o.target.String(), target.Head.Revision, &eventOf{
-		typ: target.Type + ".commented", ref: target.ref().String(), payload: map[string]any{"comment": o.ref.Current().String()},
+		typ: target.Type + ".commented", ref: about.String(), payload: map[string]any{"comment": o.ref.Current().String()},
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -305,7 +306,18 @@ func orCommons(scope string) string {
 }
 
 // mayShare implements sharer. Whom a message is for is looked up, which locks.
-func (o *createOp) mayShare() bool { return o.schema.Visibility != artifact.VisibilityParticipants }
+func (o *createOp) mayShare() bool {
+	return o.schema.Visibility != artifact.VisibilityParticipants && !slices.ContainsFunc(o.links, func(l *linkOp) bool { return !l.mayShare() })
+}
+
+var _ reader = (*createOp)(nil)
+
+// reads implements reader, for its links.
+func (o *createOp) reads(s *state, round readRound, r *reads) {
+	for _, l := range o.links {
+		l.reads(s, round, r)
+	}
+}
 
 func (o *createOp) needs(n *needs) {
 	if _, ok := n.write[o.ref.Current()]; !ok && !o.fresh {

@@ -112,7 +112,7 @@ func (w *writeRequest) decide(s *state, lost []error) ([]error, error) {
 			lost[i] = errs[i]
 		}
 		s.rollback(start)
-		w.spread(s, lost, failed)
+		w.spread(s, lost, errs, failed)
 	}
 }
 
@@ -126,6 +126,9 @@ func (w *writeRequest) decideOne(s *state, o op) error {
 	}
 	if m, ok := o.(maker); ok {
 		if ref := m.made(); ref.ID != "" {
+			if err := s.meetMade(ref); err != nil {
+				return err
+			}
 			set(s, s.aliases, w.names.own[s.item], ref)
 		}
 	}
@@ -157,8 +160,9 @@ func (w *writeRequest) decideWaiting(s *state, errs []error) (failed []int, err 
 }
 
 // spread adds to those that are lost the items whose links wait for what they were
-// to make, and so on. What names them otherwise is told so when it is decided.
-func (w *writeRequest) spread(s *state, lost []error, failed []int) {
+// to make, and so on, but for those that failed on their own. What names them
+// otherwise is told so when it is decided.
+func (w *writeRequest) spread(s *state, lost, errs []error, failed []int) {
 	seen := make(map[int]bool)
 	for len(failed) > 0 {
 		to := failed[0]
@@ -168,6 +172,9 @@ func (w *writeRequest) spread(s *state, lost []error, failed []int) {
 		}
 		seen[to] = true
 		for _, n := range w.names.named[to] {
+			if errs[n.by] != nil && lost[n.by] == nil {
+				continue
+			}
 			if ref, err := artifact.ParseRef(n.ref.Text); err == nil && s.heads[ref.Current()] != nil {
 				continue // it is there all the same
 			}

@@ -132,20 +132,28 @@ func scanLink(row pgx.Row, more ...any) (artifact.Artifact, error) {
 
 // scanSignal reads a signal's columns, and then more.
 func scanSignal(row pgx.Row, more ...any) (artifact.Artifact, error) {
-	var g replicate.Signal
+	g, err := signalOf(row, more...)
+	if err != nil {
+		return artifact.Artifact{}, err
+	}
+	return g.Artifact()
+}
+
+func signalOf(row pgx.Row, more ...any) (*replicate.Signal, error) {
+	g := new(replicate.Signal)
 	var value, weight, metadata string
 	err := row.Scan(append([]any{
 		&g.ID, &g.Ref, &g.Scope, &g.Kind, &g.Dimension, &g.Voter, &g.VoterKind, &value, &weight, &g.Reason, &metadata, &g.At, &g.By,
 	}, more...)...)
 	if err != nil {
-		return artifact.Artifact{}, err
+		return nil, err
 	}
 	v, err1 := artifact.ParseDecimal(value)
 	w, err2 := artifact.ParseDecimal(weight)
 	if err := errors.Join(err1, err2); err != nil {
-		return artifact.Artifact{}, err
+		return nil, err
 	}
 	g.Value, g.Weight = json.Number(v.String()), json.Number(w.String())
 	g.Metadata, g.At = []byte(metadata), g.At.UTC()
-	return g.Artifact()
+	return g, nil
 }

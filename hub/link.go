@@ -47,6 +47,8 @@ type linkOp struct {
 	single    bool // the predicate is of cardinality one
 	toCreate  bool // what it leads to may be made by a later item of the batch
 	requestID string
+	of        map[string]edgeMaker // what makes the links and signals that aliases name
+	asked     map[triple]bool      // links to them, in this transaction
 
 	id     string // decided
 	exists bool
@@ -61,8 +63,43 @@ type linkMaker interface {
 }
 
 // mayMake implements linkMaker.
-func (o *linkOp) mayMake(*state) []triple {
-	return []triple{{o.from.Current(), o.predicate, o.to.Current()}}
+func (o *linkOp) mayMake(s *state) []triple {
+	of := o.of[o.toText]
+	if of == nil {
+		return []triple{{o.from.Current(), o.predicate, o.to.Current()}}
+	}
+	var keys []triple
+	for _, to := range of.mayBe(s) {
+		keys = append(keys, triple{o.from.Current(), o.predicate, to})
+	}
+	return keys
+}
+
+var _ reader = (*linkOp)(nil)
+
+// reads implements reader: it locks the links and signals that this link is about.
+func (o *linkOp) reads(s *state, round readRound, r *reads) {
+	switch round {
+	case roundFind:
+		o.asked = nil
+	case roundAgain:
+		if o.of[o.toText] == nil || o.from.ID == "" {
+			return
+		}
+		if o.asked == nil {
+			o.asked = make(map[triple]bool)
+		}
+		for _, key := range o.mayMake(s) {
+			if !o.asked[key] {
+				o.asked[key], r.links[key] = true, true
+			}
+		}
+	case roundLinks:
+		r.keepText(s, o.toText, o.of[o.toText])
+		for _, text := range o.refTexts {
+			r.keepText(s, text, o.of[text])
+		}
+	}
 }
 
 // newLink checks all of a request that can be checked without the database.
@@ -72,6 +109,9 @@ func (h *Hub) newLink(in *verb.LinkRequest, at string) (*linkOp, []artifact.Prob
 	var p []artifact.Problem
 	o.from, p = refOrAlias(in.From, at+"/from")
 	problems = append(problems, p...)
+	if isEdge(o.from.Type) {
+		problems = append(problems, fromEdge(at+"/from", in.From))
+	}
 	o.single = h.isSingle(o.from.Type, in.Predicate)
 	o.to, p = refOrAlias(in.To, at+"/to")
 	problems = append(problems, p...)
@@ -124,12 +164,15 @@ func refOrAlias(text, at string) (artifact.Ref, []artifact.Problem) {
 
 func (o *linkOp) ref() string { return replicate.LinkType + ":" + o.id }
 
-// mayShare implements sharer.
-func (o *linkOp) mayShare() bool { return true }
+// mayShare implements sharer: links and signals that it is about are locked after
+// all artifacts.
+func (o *linkOp) mayShare() bool {
+	return !isEdge(o.to.Type) && !slices.ContainsFunc(o.refTexts, namesEdge)
+}
 
 func (o *linkOp) needs(n *needs) {
 	for _, ref := range []artifact.Ref{o.from, o.to} {
-		if ref.Type != "" {
+		if ref.Type != "" && !isEdge(ref.Type) {
 			n.share[ref.Current()] = true
 			if ref.IsPinned() {
 				n.bases[ref] = true
@@ -137,7 +180,7 @@ func (o *linkOp) needs(n *needs) {
 		}
 	}
 	for _, text := range o.refTexts {
-		if ref, err := artifact.ParseRef(text); err == nil {
+		if ref, err := artifact.ParseRef(text); err == nil && !isEdge(ref.Type) {
 			n.share[ref.Current()] = true
 		}
 	}
@@ -157,6 +200,9 @@ func (o *linkOp) needs(n *needs) {
 func (o *linkOp) ends(s *state) (from, to *head, err error) {
 	if o.from, err = s.resolve(o.fromText); err != nil {
 		return nil, nil, at(err, "/from")
+	}
+	if isEdge(o.from.Type) {
+		return nil, nil, artifact.Invalid(fromEdge("/from", o.fromText))
 	}
 	if o.to, err = s.resolve(o.toText); err != nil {
 		return nil, nil, cmp.Or(o.checkTargets(s), at(err, "/to"))

@@ -22,6 +22,9 @@ func (h *Hub) move(ctx context.Context, in verb.MoveRequest) (out verb.WriteResu
 	return single[verb.WriteResult](ctx, h, c, &writeRequest{
 		verb: verb.Move.Name, request: in, options: in.WriteOptions,
 		prepare: func() ([]op, error) {
+			if namesEdge(in.Ref) {
+				return []op{&fixedOp{ref: in.Ref}}, nil
+			}
 			o := &moveOp{in: &in, requestID: c.RequestID}
 			ref, err := artifact.ParseRef(in.Ref)
 			if err != nil {
@@ -61,6 +64,8 @@ type moveOp struct {
 	whole        whole                   // loaded
 	replacements map[artifact.Ref]string // scopes of what supersedes what is moved
 	evidence     map[artifact.Ref]string // scopes of what backs the links; "" for what its participants alone see
+	links        map[string]*linkEnds    // of the whole, by id
+	signals      map[string]bool
 	outcome      *head
 	same         bool
 }
@@ -91,7 +96,7 @@ func (o *moveOp) load(ctx context.Context, db querier, s *state) (err error) {
 	if err := o.check(s); err != nil || o.same {
 		return nil //nolint:nilerr // decide tells it
 	}
-	if err := o.whole.lockThread(ctx, db, o.ref, root.Scope); err != nil {
+	if err := o.whole.lockThread(ctx, db, o.ref, root.Scope, o.in.Scope); err != nil {
 		return err
 	}
 	for _, h := range o.whole.heads {
@@ -103,12 +108,6 @@ func (o *moveOp) load(ctx context.Context, db querier, s *state) (err error) {
 		return errors.New("an artifact moved while its move had the turn")
 	}
 	if err := o.whole.readRevisions(ctx, db); err != nil {
-		return err
-	}
-	if err := o.whole.readLinks(ctx, db); err != nil {
-		return err
-	}
-	if err := o.whole.readSignals(ctx, db); err != nil {
 		return err
 	}
 	if o.evidence, err = o.whole.evidenceScopes(ctx, db); err != nil {
@@ -219,9 +218,12 @@ func (o *moveOp) stays(r *revisionRow, h *head, from, to string) bool {
 func (o *moveOp) scopeAfter(l *linkEnds, moves map[artifact.Ref]*head, public map[artifact.Ref]bool, to string) (string, error) {
 	ends := [2]string{l.fromScope, l.toScope}
 	for i, ref := range []artifact.Ref{l.key.from, l.key.to} {
-		if _, moved := moves[ref]; moved {
-			ends[i] = to
+		if at, goes := o.scopeOf(ref, moves, public, to); goes {
+			ends[i] = at
 		}
+	}
+	if ends[1] == "" {
+		return "", errLeft // it leads to a link that is gone
 	}
 	scope, err := narrower(ends[0], ends[1])
 	if err != nil {
@@ -242,14 +244,31 @@ func (o *moveOp) scopeAfter(l *linkEnds, moves map[artifact.Ref]*head, public ma
 			return "", errLeft
 		}
 		at := o.evidence[ref.Current()]
-		if _, moved := moves[ref.Current()]; moved {
-			at = to
+		if moved, goes := o.scopeOf(ref.Current(), moves, public, to); goes {
+			at = moved
 		}
 		if at != artifact.Commons && at != scope {
 			return "", errLeft
 		}
 	}
 	return scope, nil
+}
+
+// scopeOf returns the scope after the move of what it may take along; "" for a link
+// that does not go on.
+func (o *moveOp) scopeOf(ref artifact.Ref, moves map[artifact.Ref]*head, public map[artifact.Ref]bool, to string) (scope string, known bool) {
+	if moves[ref] != nil || ref.Type == replicate.SignalType && o.signals[ref.ID] {
+		return to, true
+	}
+	if l := o.links[ref.ID]; ref.Type == replicate.LinkType && l != nil {
+		// Links are about older ones alone, so this comes to an end.
+		scope, err := o.scopeAfter(l, moves, public, to)
+		if err != nil {
+			return "", true
+		}
+		return scope, true
+	}
+	return "", false
 }
 
 // leave adds the rows of what is gone from the old scope.
@@ -259,6 +278,13 @@ func (o *moveOp) leave(s *state, moves map[artifact.Ref]*head, from, to string) 
 		if ref := (artifact.Ref{Type: r.Type, ID: r.ID}); !o.stays(r, moves[ref], from, to) {
 			going[ref.At(r.ContentHash)] = true
 		}
+	}
+	o.links, o.signals = make(map[string]*linkEnds), make(map[string]bool)
+	for _, l := range o.whole.links {
+		o.links[l.ID] = l
+	}
+	for _, g := range o.whole.signals {
+		o.signals[g.ID] = true
 	}
 	gone := make(map[string][]string) // kind → refs
 	var retracted []string

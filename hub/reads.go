@@ -26,7 +26,8 @@ type readRound int
 // Locks on links come after all locks on artifacts.
 const (
 	roundFind  readRound = iota // what is there, and locks on artifacts
-	roundLinks                  // locks on links
+	roundAgain                  // links to links, for as long as they lead to more
+	roundLinks                  // locks on links and signals
 	roundEnds                   // what those join
 	rounds
 )
@@ -36,6 +37,8 @@ const (
 type reads struct {
 	turn     bool                  // take turns with others that replace artifacts
 	linkRows map[string]bool       // ids of links to lock and read
+	taken    bool                  // some of those are to be taken back
+	signals  map[string]bool       // ids of signals to lock and read
 	share    map[artifact.Ref]bool // heads that must stay
 	heads    map[artifact.Ref]bool // heads to read as they are
 	links    map[triple]bool       // links that the caller may have made
@@ -50,12 +53,23 @@ const (
 	// close a circle together no two have an artifact in common.
 	chainTurnQuery = `SELECT pg_advisory_xact_lock(hashtextextended('supersede', 0))`
 	// lockLinksQuery locks the rows: of two who take a link back one finds it gone.
-	lockLinksQuery = `
-		SELECT l.id, l.from_type, l.from_id, l.predicate, l.to_ref, l.to_type, l.to_id, l.scope, l.evidence_refs, l.evidence, l.created_at, l.created_by, l.row_hash
+	lockLinksQuery = linkRowsQuery + `
+		FOR UPDATE`
+	// lockLinksShareQuery lets others do so too who only need the links to stay.
+	lockLinksShareQuery = linkRowsQuery + `
+		FOR KEY SHARE`
+	linkRowsQuery = `
+		SELECT l.id, l.from_type, l.from_id, l.predicate, l.to_ref, l.to_type, l.to_id, l.scope, l.evidence_refs, l.evidence, l.created_at, l.created_by, l.row_hash,
+			EXISTS (SELECT FROM artifact e WHERE e.audience = 'participants' AND (e.type = l.from_type AND e.id = l.from_id OR e.type = l.to_type AND e.id = l.to_id))
 		FROM link l
 		WHERE l.scope = ANY ($1) AND l.id = ANY ($2)
-		ORDER BY l.id
-		FOR UPDATE`
+		ORDER BY l.id`
+	lockSignalsQuery = `
+		SELECT` + signalColumns + `
+		FROM signal s
+		WHERE s.id = ANY ($2) AND` + visibleSignal + `
+		ORDER BY s.id
+		FOR KEY SHARE`
 	headsQuery = `
 		SELECT` + headColumns + `
 		FROM artifact a JOIN unnest($1::text[], $2::text[]) AS k (type, id) ON a.type = k.type AND a.id = k.id`
@@ -88,9 +102,9 @@ const (
 
 // readMore reads what ops name beside their needs.
 func (s *state) readMore(ctx context.Context, db querier, ops []op) error {
-	for round := range rounds {
+	for round := roundFind; round < rounds; {
 		r := &reads{
-			linkRows: make(map[string]bool), share: make(map[artifact.Ref]bool), heads: make(map[artifact.Ref]bool), links: make(map[triple]bool),
+			linkRows: make(map[string]bool), signals: make(map[string]bool), share: make(map[artifact.Ref]bool), heads: make(map[artifact.Ref]bool), links: make(map[triple]bool),
 			contents: make(map[artifact.Ref]bool), chains: make(map[artifact.Ref]bool), threads: make(map[commentOn]bool), cited: make(map[citation]bool),
 		}
 		for _, o := range ops {
@@ -99,7 +113,11 @@ func (s *state) readMore(ctx context.Context, db querier, ops []op) error {
 			}
 		}
 		b := new(pgx.Batch)
-		if s.queueReads(b, r); b.Len() == 0 {
+		s.queueReads(b, r)
+		if round != roundAgain || len(r.links) == 0 {
+			round++
+		}
+		if b.Len() == 0 {
 			continue
 		}
 		if err := db.SendBatch(ctx, b).Close(); err != nil {
@@ -118,14 +136,21 @@ func (s *state) queueReads(b *pgx.Batch, r *reads) {
 	if r.turn {
 		b.Queue(chainTurnQuery)
 	}
-	if len(r.linkRows) > 0 {
-		b.Queue(lockLinksQuery, s.scopes, keysOf(r.linkRows)).Query(s.scanLinkRows)
-	}
 	if types, ids := splitRefs(r.share, all); len(ids) > 0 {
 		b.Queue(lockShareQuery, types, ids).Query(s.scanHeads)
 	}
 	if types, ids := splitRefs(r.heads, all); len(ids) > 0 {
 		b.Queue(headsQuery, types, ids).Query(s.scanHeads)
+	}
+	if len(r.linkRows) > 0 {
+		query := lockLinksShareQuery
+		if r.taken {
+			query = lockLinksQuery
+		}
+		b.Queue(query, s.scopes, keysOf(r.linkRows)).Query(s.scanLinkRows)
+	}
+	if len(r.signals) > 0 {
+		b.Queue(lockSignalsQuery, s.scopes, keysOf(r.signals)).Query(s.scanSignals)
 	}
 	s.queueOwnLinks(b, r.links)
 	if len(r.contents) > 0 {
@@ -169,8 +194,9 @@ func (s *state) scanLinkRows(rows pgx.Rows) error {
 		l := new(linkRow)
 		var refs, evidence string
 		var rowHash []byte
+		var internal bool
 		if err := rows.Scan(&l.ID, &l.key.from.Type, &l.key.from.ID, &l.Predicate, &l.To, &l.key.to.Type, &l.key.to.ID, &l.Scope,
-			&refs, &evidence, &l.At, &l.By, &rowHash); err != nil {
+			&refs, &evidence, &l.At, &l.By, &rowHash, &internal); err != nil {
 			return err
 		}
 		l.key.predicate, l.From = l.Predicate, l.key.from.String()
@@ -179,6 +205,12 @@ func (s *state) scanLinkRows(rows pgx.Rows) error {
 			return err
 		}
 		s.linkRows[l.ID] = l
+		if internal {
+			continue // nobody is told of it
+		}
+		if err := s.meetLink(l); err != nil {
+			return err
+		}
 	}
 	return rows.Err()
 }

@@ -21,6 +21,9 @@ func (h *Hub) redact(ctx context.Context, in verb.RedactRequest) (out verb.Write
 	return single[verb.WriteResult](ctx, h, c, &writeRequest{
 		verb: verb.Redact.Name, request: in, options: in.WriteOptions,
 		prepare: func() ([]op, error) {
+			if namesEdge(in.Ref) {
+				return []op{&fixedOp{ref: in.Ref}}, nil
+			}
 			ref, err := artifact.ParseRef(in.Ref)
 			if err != nil {
 				return nil, at(err, "/ref")

@@ -23,6 +23,9 @@ func (h *Hub) signal(ctx context.Context, in verb.SignalRequest) (out verb.Signa
 	return single[verb.SignalResult](ctx, h, c, &writeRequest{
 		verb: "signal", request: in, options: in.WriteOptions,
 		prepare: func() ([]op, error) {
+			if namesEdge(in.Ref) {
+				return []op{&fixedOp{ref: in.Ref}}, nil
+			}
 			o, err := h.newSignal(c, &in, false)
 			return []op{o}, err
 		},

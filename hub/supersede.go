@@ -26,6 +26,9 @@ func (h *Hub) supersede(ctx context.Context, in verb.SupersedeRequest) (out verb
 	return single[verb.WriteResult](ctx, h, c, &writeRequest{
 		verb: verb.Supersede.Name, request: in, options: in.WriteOptions,
 		prepare: func() ([]op, error) {
+			if namesEdge(in.Ref) {
+				return []op{&fixedOp{ref: in.Ref}}, nil
+			}
 			o, err := h.newSupersede(c, &in, "")
 			return []op{o}, err
 		},
@@ -115,7 +118,10 @@ func (o *supersedeOp) load(ctx context.Context, db querier, s *state) error {
 }
 
 // reads implements reader: what the replacement was itself replaced by.
-func (o *supersedeOp) reads(_ *state, round readRound, r *reads) {
+func (o *supersedeOp) reads(s *state, round readRound, r *reads) {
+	if o.make != nil {
+		o.make.reads(s, round, r)
+	}
 	if round == roundFind && o.make == nil && o.in.ReplacementRef != "" {
 		r.turn = true
 		if o.replacement.ID != "" {

@@ -87,13 +87,11 @@ var _ reader = (*unlinkOp)(nil)
 
 // reads implements reader: it locks the link, and looks for its ends.
 func (o *unlinkOp) reads(s *state, round readRound, r *reads) {
-	if round == roundFind {
-		return
-	}
 	for _, id := range o.mayTake(s) {
-		if round == roundLinks {
-			r.linkRows[id] = true
-		} else if l := s.linkRows[id]; l != nil {
+		switch l := s.linkRows[id]; {
+		case round == roundLinks:
+			r.linkRows[id], r.taken = true, true
+		case round == roundEnds && l != nil:
 			r.heads[l.key.from], r.heads[l.key.to] = true, true
 		}
 	}
@@ -150,7 +148,9 @@ func (o *unlinkOp) decide(s *state) error {
 	}
 	var from, to *head
 	if l != nil {
-		from, to = s.heads[l.key.from], s.heads[l.key.to]
+		if from, to = s.heads[l.key.from], s.heads[l.key.to]; to == nil && isEdge(l.key.to.Type) {
+			to = &head{audience: everyone} // it may be gone
+		}
 	}
 	switch {
 	case from != nil && to != nil:
@@ -167,6 +167,7 @@ func (o *unlinkOp) decide(s *state) error {
 	}
 	set(s, s.retracted, l.ID, retraction{l, s.caller.Now, s.caller.Actor.ID, o.in.Reason})
 	unset(s, s.linkRows, l.ID)
+	unset(s, s.heads, artifact.Ref{Type: replicate.LinkType, ID: l.ID})
 	s.unlinked(l.key, l.ID)
 	ref := replicate.LinkType + ":" + l.ID
 	s.rows.internal = from.audience == participants || to.audience == participants

@@ -29,6 +29,9 @@ func (h *Hub) update(ctx context.Context, in verb.UpdateRequest) (out verb.Write
 	return single[verb.WriteResult](ctx, h, c, &writeRequest{
 		verb: "update", request: in, options: in.WriteOptions,
 		prepare: func() ([]op, error) {
+			if namesEdge(in.Ref) {
+				return []op{&fixedOp{ref: in.Ref}}, nil
+			}
 			o, err := h.newUpdate(c, &in, "")
 			return []op{o}, err
 		},

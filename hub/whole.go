@@ -50,7 +50,7 @@ const (
 		FOR UPDATE OF a`
 	threadQuery = `
 		WITH RECURSIVE thread (type, id) AS (
-			SELECT $1::text COLLATE "C", $2::text COLLATE "C"
+			SELECT type COLLATE "C", id COLLATE "C" FROM unnest($1::text[], $2::text[]) AS k (type, id)
 			UNION
 			SELECT l.from_type, l.from_id
 			FROM thread t JOIN link l ON l.to_type = t.type AND l.to_id = t.id
@@ -59,23 +59,60 @@ const (
 		)
 		SELECT type, id FROM thread
 		LIMIT $4`
+	// goingQuery finds the links and signals that go with artifacts, and links, to
+	// another scope: of links those whose other end goes too, or is seen there. From
+	// a private scope none go that may be taken back on the way.
+	goingQuery = `
+		WITH k (type, id) AS (SELECT type COLLATE "C", id COLLATE "C" FROM unnest($1::text[], $2::text[]) AS k (type, id)),
+		l AS (
+			SELECT l.* FROM k JOIN link l ON l.from_type = k.type AND l.from_id = k.id
+			UNION
+			SELECT l.* FROM k JOIN link l ON l.to_type = k.type AND l.to_id = k.id
+		)
+		SELECT 'signal', s.id FROM k JOIN signal s ON s.type = k.type AND s.artifact = k.id
+		UNION ALL
+		SELECT 'kg_edge', l.id
+		FROM l LEFT JOIN artifact f ON f.type = l.from_type AND f.id = l.from_id` + joinTo + `
+		WHERE ($3 = 'commons' OR l.evidence_refs = '[]' AND strpos(l.to_ref, '@') = 0)
+			AND (f.scope IN ('commons', $4) OR (l.from_type, l.from_id) IN (SELECT type, id FROM k))
+			AND (` + toScope + ` IN ('commons', $4) OR (l.to_type, l.to_id) IN (SELECT type, id FROM k))`
+
+	// joinTo joins what a link leads to.
+	joinTo = `
+		LEFT JOIN artifact t ON t.type = l.to_type AND t.id = l.to_id
+		LEFT JOIN link tl ON l.to_type = 'kg_edge' AND tl.id = l.to_id
+		LEFT JOIN signal ts ON l.to_type = 'signal' AND ts.id = l.to_id`
+	toScope = `coalesce(t.scope, tl.scope, ts.scope, '')`
+
+	// hungQuery finds the links of artifacts, and those to these links and to the
+	// artifacts' signals, and so on.
+	hungQuery = `
+		WITH RECURSIVE hung (id) AS (
+			(
+				SELECT l.id FROM link l JOIN unnest($1::text[], $2::text[]) AS k (type, id) ON l.from_type = k.type AND l.from_id = k.id
+				UNION
+				SELECT l.id FROM link l JOIN unnest($1::text[], $2::text[]) AS k (type, id) ON l.to_type = k.type AND l.to_id = k.id
+				UNION
+				SELECT l.id FROM signal s JOIN unnest($1::text[], $2::text[]) AS k (type, id) ON s.type = k.type AND s.artifact = k.id
+				JOIN link l ON l.to_type = 'signal' AND l.to_id = s.id
+			)
+			UNION
+			SELECT l.id FROM hung h JOIN link l ON l.to_type = 'kg_edge' AND l.to_id = h.id
+		)`
+	hungCountQuery      = hungQuery + ` SELECT count(*) FROM hung`
 	wholeRevisionsQuery = `
 		SELECT r.type, r.id, r.revision, r.scope, r.content_hash, r.schema_version, r.title, r.state, r.note, r.provenance,
 			r.additional_signatures, r.redaction, r.created_at, r.created_by, r.row_hash
 		FROM artifact_revision r JOIN unnest($1::text[], $2::text[]) AS k (type, id) ON r.type = k.type AND r.id = k.id
 		ORDER BY r.type, r.id, r.revision`
-	wholeLinksQuery = `
+	wholeLinksQuery = hungQuery + `
 		SELECT l.id, l.from_type, l.from_id, l.predicate, l.to_ref, l.to_type, l.to_id, l.scope, l.evidence_refs, l.evidence, l.created_at, l.created_by, l.row_hash,
-			f.scope, t.scope, (
+			f.scope, ` + toScope + `, (
 				SELECT array_agg(DISTINCT r.scope) FROM artifact_revision r
 				WHERE strpos(l.to_ref, '@') > 0 AND r.type = l.to_type AND r.id = l.to_id AND r.content_hash = decode(right(l.to_ref, 64), 'hex'))
 		FROM link l
-		JOIN artifact f ON f.type = l.from_type AND f.id = l.from_id
-		JOIN artifact t ON t.type = l.to_type AND t.id = l.to_id
-		WHERE l.id IN (
-			SELECT l.id FROM link l JOIN unnest($1::text[], $2::text[]) AS k (type, id) ON l.from_type = k.type AND l.from_id = k.id
-			UNION
-			SELECT l.id FROM link l JOIN unnest($1::text[], $2::text[]) AS k (type, id) ON l.to_type = k.type AND l.to_id = k.id)
+		JOIN artifact f ON f.type = l.from_type AND f.id = l.from_id` + joinTo + `
+		WHERE l.id IN (SELECT id FROM hung)
 		ORDER BY l.id
 		FOR UPDATE OF l`
 	wholeSignalsQuery = `
@@ -83,7 +120,8 @@ const (
 			s.created_at, s.created_by, s.row_hash, g.n, g.voters, g.sum::text, g.sum_sq::text
 		FROM signal s JOIN unnest($1::text[], $2::text[]) AS k (type, id) ON s.type = k.type AND s.artifact = k.id
 		JOIN signal_aggregate g ON g.type = s.type AND g.artifact = s.artifact AND g.kind = s.kind AND g.dimension = s.dimension
-		ORDER BY s.id`
+		ORDER BY s.id
+		FOR UPDATE OF s`
 
 	// allowRewrite lets this transaction update append-only tables.
 	allowRewrite = `SELECT set_config('scidex.rewrite', 'on', true)`
@@ -150,11 +188,12 @@ func (w *whole) lock(ctx context.Context, db querier, refs []artifact.Ref) error
 	return rows.Err()
 }
 
-// lockThread locks an artifact and the comments under it in its scope, all at once:
-// locks are taken in ref order, by every write. A comment may come, or go, until
-// its head is locked; then they are let go and locked anew.
-func (w *whole) lockThread(ctx context.Context, db querier, root artifact.Ref, scope string) error {
-	refs, err := thread(ctx, db, root, scope)
+// lockThread locks an artifact and the comments under it in its scope that go with
+// it to another, and reads their links and signals. Locks are taken in ref order, by
+// every write, then those of links, then those of signals. A comment may come, or
+// go, until what it is on is locked; then all are let go and locked anew.
+func (w *whole) lockThread(ctx context.Context, db querier, root artifact.Ref, scope, to string) error {
+	refs, err := thread(ctx, db, root, scope, to)
 	for err == nil {
 		if _, err = db.Exec(ctx, "SAVEPOINT thread"); err != nil {
 			break
@@ -163,8 +202,19 @@ func (w *whole) lockThread(ctx context.Context, db querier, root artifact.Ref, s
 		if err = w.lock(ctx, db, refs); err != nil {
 			break
 		}
-		if refs, err = thread(ctx, db, root, scope); err == nil {
-			if w.holds(refs) {
+		if err = w.readLinks(ctx, db); err != nil {
+			break
+		}
+		if err = w.readSignals(ctx, db); err != nil {
+			break
+		}
+		var links int
+		types, ids := columnsOf(w.refs())
+		if err = db.QueryRow(ctx, hungCountQuery, types, ids).Scan(&links); err != nil {
+			break
+		}
+		if refs, err = thread(ctx, db, root, scope, to); err == nil {
+			if w.holds(refs) && links == len(w.links) {
 				break
 			}
 			_, err = db.Exec(ctx, "ROLLBACK TO SAVEPOINT thread")
@@ -197,19 +247,42 @@ func (w *whole) holds(refs []artifact.Ref) bool {
 	return len(refs) == len(locked) && !slices.ContainsFunc(refs, func(r artifact.Ref) bool { return !locked[r] })
 }
 
-// thread returns an artifact and the comments under it in its scope.
-func thread(ctx context.Context, db querier, root artifact.Ref, scope string) ([]artifact.Ref, error) {
-	rows, err := db.Query(ctx, threadQuery, root.Type, root.ID, scope, maxWhole+1)
+// thread returns an artifact and the comments under it in its scope: those on it,
+// those on links and signals that go with it to another scope, and so on.
+func thread(ctx context.Context, db querier, root artifact.Ref, scope, to string) ([]artifact.Ref, error) {
+	all := []artifact.Ref{root}
+	for {
+		types, ids := columnsOf(all)
+		comments, err := refsOf(ctx, db, threadQuery, types, ids, scope, maxWhole+1)
+		if err != nil {
+			return nil, err
+		}
+		types, ids = columnsOf(comments) // and all that they were found from
+		edges, err := refsOf(ctx, db, goingQuery, types, ids, scope, to)
+		if err != nil {
+			return nil, err
+		}
+		n := max(len(comments), len(edges))
+		artifacts := slices.DeleteFunc(comments, func(r artifact.Ref) bool { return isEdge(r.Type) })
+		if n > maxWhole {
+			return nil, errTooLarge("comments, links and signals", n)
+		}
+		if next := append(slices.Clone(artifacts), edges...); len(next) > len(all) {
+			all = next
+			continue
+		}
+		return artifacts, nil
+	}
+}
+
+func refsOf(ctx context.Context, db querier, query string, args ...any) ([]artifact.Ref, error) {
+	rows, err := db.Query(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
-	refs, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r artifact.Ref, err error) {
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r artifact.Ref, err error) {
 		return r, row.Scan(&r.Type, &r.ID)
 	})
-	if len(refs) > maxWhole {
-		return nil, errTooLarge("comments", len(refs))
-	}
-	return refs, err
 }
 
 func (w *whole) readRevisions(ctx context.Context, db querier) error {
@@ -267,7 +340,11 @@ func (w *whole) readLinks(ctx context.Context, db querier) error {
 // scopesQuery reads where things are.
 const scopesOfQuery = `
 	SELECT a.type, a.id, CASE WHEN a.audience = 'scope' THEN a.scope ELSE '' END
-	FROM artifact a JOIN unnest($1::text[], $2::text[]) AS k (type, id) ON a.type = k.type AND a.id = k.id`
+	FROM artifact a JOIN unnest($1::text[], $2::text[]) AS k (type, id) ON a.type = k.type AND a.id = k.id
+	UNION ALL
+	SELECT k.type, l.id, l.scope FROM link l JOIN unnest($1::text[], $2::text[]) AS k (type, id) ON k.type = 'kg_edge' AND l.id = k.id
+	UNION ALL
+	SELECT k.type, s.id, s.scope FROM signal s JOIN unnest($1::text[], $2::text[]) AS k (type, id) ON k.type = 'signal' AND s.id = k.id`
 
 // evidenceScopes returns the scopes of what backs the links; "" for what its
 // participants alone see.

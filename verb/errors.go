@@ -38,7 +38,7 @@ var errorsOf = map[string][]string{
 		artifact.ReasonNotUpdated, artifact.ReasonWritePolicy, artifact.ReasonBuiltIn, artifact.ReasonIncompatible,
 	},
 	Link.Name:   {string(artifact.CodeNotFound), string(artifact.CodeLinkTargetMissing)},
-	Signal.Name: {string(artifact.CodeNotFound)},
+	Signal.Name: {string(artifact.CodeNotFound), artifact.ReasonNotUpdated},
 	Batch.Name:  {},
 	Supersede.Name: {
 		string(artifact.CodeNotFound), artifact.ReasonStaleBase, artifact.ReasonSuperseded,
@@ -48,8 +48,8 @@ var errorsOf = map[string][]string{
 	Comment.Name: {string(artifact.CodeNotFound), string(artifact.CodeLinkTargetMissing)},
 	Unlink.Name:  {string(artifact.CodeNotFound)},
 	Cite.Name:    {string(artifact.CodeNotFound), string(artifact.CodeLinkTargetMissing)},
-	Move.Name:    {string(artifact.CodeNotFound), artifact.ReasonStaleBase, artifact.ReasonParticipants, artifact.ReasonBuiltIn},
-	Redact.Name:  {string(artifact.CodeNotFound), artifact.ReasonUnconfirmed, artifact.ReasonBuiltIn},
+	Move.Name:    {string(artifact.CodeNotFound), artifact.ReasonStaleBase, artifact.ReasonParticipants, artifact.ReasonNotUpdated, artifact.ReasonBuiltIn},
+	Redact.Name:  {string(artifact.CodeNotFound), artifact.ReasonUnconfirmed, artifact.ReasonNotUpdated, artifact.ReasonBuiltIn},
 
 	ScopesCreate.Name:  {artifact.ReasonExists},
 	ScopesList.Name:    {},
