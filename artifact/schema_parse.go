@@ -104,9 +104,6 @@ func CheckSchema(raw []byte, at string) (*Schema, []Problem) {
 	for _, p := range problems {
 		told[p.Path] = true
 	}
-	if p := reserved(s.Type, at); p != nil {
-		problems = append(problems, *p)
-	}
 	for _, p := range s.compile(at) {
 		if !told[p.Path] { // the meta-schema says it already
 			problems = append(problems, p)

@@ -14,7 +14,7 @@ import (
 	"github.com/scidex-ai/substrate/verb"
 )
 
-func linkOf(t *testing.T, f *fixture, c context.Context, from, predicate, to string) string {
+func linkOf(c context.Context, t *testing.T, f *fixture, from, predicate, to string) string {
 	t.Helper()
 	out, err := verb.Link.Call(c, f.verbs, verb.LinkRequest{From: from, LinkSpec: verb.LinkSpec{Predicate: predicate, To: to}})
 	if err != nil {
@@ -23,7 +23,7 @@ func linkOf(t *testing.T, f *fixture, c context.Context, from, predicate, to str
 	return out.Ref
 }
 
-func voteOn(t *testing.T, f *fixture, c context.Context, ref string) string {
+func voteOn(c context.Context, t *testing.T, f *fixture, ref string) string {
 	t.Helper()
 	out, err := verb.Signal.Call(c, f.verbs, verb.SignalRequest{Ref: ref, Kind: "vote", Value: "1"})
 	if err != nil {
@@ -32,7 +32,7 @@ func voteOn(t *testing.T, f *fixture, c context.Context, ref string) string {
 	return out.Ref
 }
 
-func remarkOn(t *testing.T, f *fixture, c context.Context, ref, body, answers string) string {
+func remarkOn(c context.Context, t *testing.T, f *fixture, ref, body, answers string) string {
 	t.Helper()
 	out, err := verb.Comment.Call(c, f.verbs, verb.CommentRequest{Ref: ref, Body: body, ThreadParent: answers})
 	if err != nil {
@@ -56,12 +56,12 @@ func TestCommentOnLinksAndSignals(t *testing.T) {
 	}
 	f.mustCreate(t, hypothesis("a", "x"))
 	f.mustCreate(t, hypothesis("b", "x"))
-	link, vote := linkOf(t, f, ada, "hypothesis:a", "supports", "hypothesis:b"), voteOn(t, f, ada, "hypothesis:a")
-	hidden, hiddenVote := linkOf(t, f, ada, "hypothesis:lab-a/s", "supports", "hypothesis:b"), voteOn(t, f, ada, "hypothesis:lab-a/s")
+	link, vote := linkOf(ada, t, f, "hypothesis:a", "supports", "hypothesis:b"), voteOn(ada, t, f, "hypothesis:a")
+	hidden, hiddenVote := linkOf(ada, t, f, "hypothesis:lab-a/s", "supports", "hypothesis:b"), voteOn(ada, t, f, "hypothesis:lab-a/s")
 
 	for ref, scope := range map[string]string{link: "commons", vote: "commons", hidden: "lab-a", hiddenVote: "lab-a"} {
-		comment := remarkOn(t, f, ada, ref, "is this so?", "")
-		answer := remarkOn(t, f, ada, ref, "it is", comment)
+		comment := remarkOn(ada, t, f, ref, "is this so?", "")
+		answer := remarkOn(ada, t, f, ref, "it is", comment)
 		for _, c := range []string{comment, answer} {
 			if f.count(t, onQuery, c, ref) != 1 || f.count(t, "SELECT count(*) FROM artifact WHERE type || ':' || id = $1 AND scope = $2", c, scope) != 1 {
 				t.Errorf("%s is not on %s in %s", c, ref, scope)
@@ -85,7 +85,7 @@ func TestCommentOnLinksAndSignals(t *testing.T) {
 	})
 	t.Run("what one may not see is as if it were not there", func(t *testing.T) {
 		for _, pair := range [][2]string{{hidden, "kg_edge:k-none"}, {hiddenVote, "signal:s-none"}} {
-			for name, call := range edgeWrites(f, bob) {
+			for name, call := range edgeWrites(bob, f) {
 				was, want := call(pair[0]), call(pair[1])
 				if was == nil || want == nil || strings.ReplaceAll(was.Error(), pair[0], "x") != strings.ReplaceAll(want.Error(), pair[1], "x") || code(was) == "mutability_violation/not_updated" {
 					t.Errorf("%s of %s = %v, of nothing %v", name, pair[0], was, want)
@@ -96,7 +96,7 @@ func TestCommentOnLinksAndSignals(t *testing.T) {
 	t.Run("they are written once", func(t *testing.T) {
 		root := f.member(t.Context(), "ada", verb.Contributor, verb.Admin)
 		for _, ref := range []string{link, vote} {
-			for name, call := range edgeWrites(f, root) {
+			for name, call := range edgeWrites(root, f) {
 				err := call(ref)
 				if name == "comment" || name == "link" {
 					if err != nil {
@@ -109,12 +109,17 @@ func TestCommentOnLinksAndSignals(t *testing.T) {
 				}
 			}
 		}
+		for _, ref := range []string{link, vote, hidden, "signal:s-none"} {
+			if _, err := verb.Supersede.Call(ada, f.verbs, verb.SupersedeRequest{Ref: "hypothesis:b", ReplacementRef: ref, Reason: "r"}); code(err) != "validation_failed" {
+				t.Errorf("an artifact replaced by %s = %v", ref, err)
+			}
+		}
 		if _, err := verb.Link.Call(ada, f.verbs, verb.LinkRequest{From: link, LinkSpec: verb.LinkSpec{Predicate: "supports", To: "hypothesis:a"}}); code(err) != "validation_failed" {
 			t.Errorf("a link from a link = %v", err)
 		}
 	})
 	t.Run("a comment outlives the link that it is on", func(t *testing.T) {
-		comment := remarkOn(t, f, ada, link, "take it back", "")
+		comment := remarkOn(ada, t, f, link, "take it back", "")
 		if _, err := verb.Unlink.Call(ada, f.verbs, verb.UnlinkRequest{Ref: link, Reason: "wrong"}); err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +138,7 @@ func TestCommentOnLinksAndSignals(t *testing.T) {
 }
 
 // edgeWrites are writes that name a ref.
-func edgeWrites(f *fixture, c context.Context) map[string]func(ref string) error {
+func edgeWrites(c context.Context, f *fixture) map[string]func(ref string) error {
 	base := artifact.HashBytes([]byte("x"))
 	return map[string]func(ref string) error{
 		"comment": func(ref string) error {
@@ -190,6 +195,8 @@ func TestBatchOnEdges(t *testing.T) {
 		add("", verb.BatchItem{Signal: &verb.SignalRequest{Ref: "@v", Kind: "vote", Value: "1"}})
 		add("n", verb.BatchItem{Link: &verb.LinkRequest{From: "comment:c", LinkSpec: verb.LinkSpec{Predicate: "comments_on", To: "@l"}}})
 		add("", verb.BatchItem{Link: &verb.LinkRequest{From: "comment:c", LinkSpec: verb.LinkSpec{Predicate: "comments_on", To: "@n"}}})
+		add("", verb.BatchItem{Supersede: &verb.SupersedeRequest{Ref: "hypothesis:b", ReplacementRef: "@l", Reason: "r"}})
+		add("", verb.BatchItem{Supersede: &verb.SupersedeRequest{Ref: "hypothesis:b", ReplacementRef: "@v", Reason: "r"}})
 		if round == 2 {
 			add("", verb.BatchItem{Unlink: &verb.UnlinkRequest{Ref: "@l", Reason: "r"}})
 			add("", verb.BatchItem{Comment: &verb.CommentRequest{Ref: "@l", Body: "gone"}})
@@ -200,7 +207,7 @@ func TestBatchOnEdges(t *testing.T) {
 			}
 		}
 		out := f.batchOf(t, false, items...)
-		want := []string{"", "", "", "", "", "mutability_violation/not_updated", "mutability_violation/not_updated", "", "", "", "not_found"}
+		want := []string{"", "", "", "", "", "mutability_violation/not_updated", "mutability_violation/not_updated", "", "", "validation_failed", "validation_failed", "", "not_found"}
 		for i, r := range out.Items {
 			var err error
 			if r.Error != nil {
@@ -233,11 +240,11 @@ func TestMoveTakesRemarks(t *testing.T) {
 	root := f.member(t.Context(), "root", verb.Admin, verb.Contributor)
 	a := f.mustCreate(t, hypothesis("a", "x"))
 	b := f.mustCreate(t, hypothesis("b", "x"))
-	link, vote := linkOf(t, f, root, "hypothesis:a", "supports", "hypothesis:b"), voteOn(t, f, root, "hypothesis:a")
-	onLink, onVote := remarkOn(t, f, root, link, "x", ""), remarkOn(t, f, root, vote, "x", "")
-	answer := remarkOn(t, f, root, link, "y", onLink)
-	of := linkOf(t, f, root, onLink, "comments_on", link) // it is there
-	nested := remarkOn(t, f, root, of, "on the remark's link", "")
+	link, vote := linkOf(root, t, f, "hypothesis:a", "supports", "hypothesis:b"), voteOn(root, t, f, "hypothesis:a")
+	onLink, onVote := remarkOn(root, t, f, link, "x", ""), remarkOn(root, t, f, vote, "x", "")
+	answer := remarkOn(root, t, f, link, "y", onLink)
+	of := linkOf(root, t, f, onLink, "comments_on", link) // it is there
+	nested := remarkOn(root, t, f, of, "on the remark's link", "")
 	apart, err := verb.Comment.Call(f.member(t.Context(), "bob", verb.Contributor), f.verbs, verb.CommentRequest{Ref: link, Body: "lab B thinks", Scope: "lab-b"})
 	if err != nil {
 		t.Fatal(err)

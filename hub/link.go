@@ -99,6 +99,7 @@ func (o *linkOp) reads(s *state, round readRound, r *reads) {
 		for _, text := range o.refTexts {
 			r.keepText(s, text, o.of[text])
 		}
+	case roundEnds, rounds:
 	}
 }
 

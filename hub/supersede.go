@@ -76,6 +76,9 @@ func (h *Hub) newSupersede(c *verb.Caller, in *verb.SupersedeRequest, typ string
 		if o.replacement = parse(in.ReplacementRef, "/replacement_ref"); o.replacement == o.ref && o.ref.Type != "" {
 			problems = append(problems, replacesItself())
 		}
+		if isEdge(o.replacement.Type) {
+			problems = append(problems, replacedByEdge(in.ReplacementRef))
+		}
 	case in.Replacement != nil:
 		req := in.Replacement.Request()
 		made, err := h.newCreate(c, &req, verb.Supersede.Name, false)
@@ -146,11 +149,19 @@ func (o *supersedeOp) resolve(s *state) error {
 	if o.replacement = next.Current(); o.replacement == o.ref {
 		return artifact.Invalid(replacesItself())
 	}
+	if isEdge(next.Type) {
+		return artifact.Invalid(replacedByEdge(o.in.ReplacementRef))
+	}
 	return nil
 }
 
 func replacesItself() artifact.Problem {
 	return artifact.Problem{Path: "/replacement_ref", Constraint: artifact.GuardSelf, Message: "an artifact does not replace itself"}
+}
+
+// replacedByEdge is the problem of an artifact that a link or a signal is to replace.
+func replacedByEdge(ref string) artifact.Problem {
+	return artifact.Problem{Path: "/replacement_ref", Constraint: "type", Message: "an artifact is replaced by an artifact", Value: artifact.Received(ref)}
 }
 
 // circle reports whether the replacement was itself replaced by what it replaces,

@@ -46,6 +46,17 @@ func TestRemarksReplicate(t *testing.T) {
 	check("moved to a lab", true)
 	move(artifact.Commons)
 	check("moved back", false)
+	must(t, verb.Supersede, ada, verb.SupersedeRequest{Ref: "hypothesis:b", Reason: "r"})
+	check("with one end superseded", false)
+	must(t, verb.Redact, root, verb.RedactRequest{Ref: "hypothesis:b", Reason: "r", Revisions: 1})
+	check("with it redacted", false)
 	must(t, verb.Unlink, ada, verb.UnlinkRequest{Ref: link, Reason: "wrong"})
 	check("with the link taken back", false)
+	must(t, verb.Redact, root, verb.RedactRequest{Ref: comments[link].String(), Reason: "r", Revisions: 1})
+	check("with a remark redacted", false)
+	for _, n := range []*lab{l.a, l.b} {
+		if n.holds(t, "the remark on "+link) {
+			t.Error("a node holds what was redacted")
+		}
+	}
 }

@@ -6,13 +6,13 @@ import "github.com/scidex-ai/substrate/artifact"
 var (
 	Move = Verb[MoveRequest, WriteResult]{
 		Name:    "move",
-		Summary: "Move an artifact to another scope, with its comments, signals and links.",
+		Summary: "Move an artifact to another scope, with its comments, signals and links, and the comments on those.",
 		Effect:  Write,
 		Needs:   Needs{AnyOf: []Permission{Admin}, Note: "in both scopes"},
 	}
 	Redact = Verb[RedactRequest, WriteResult]{
 		Name:    "redact",
-		Summary: "Take the title, content and notes out of every version of an artifact, here and in every replica.",
+		Summary: "Take the title, content and notes out of every version of an artifact, here and in every replica. Its links, signals and comments stay as they are.",
 		Effect:  Write,
 		Needs:   Needs{AnyOf: []Permission{Admin}},
 	}

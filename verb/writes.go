@@ -16,13 +16,13 @@ var (
 	}
 	Comment = Verb[CommentRequest, WriteResult]{
 		Name:    "comment",
-		Summary: "Remark on an artifact, or answer a remark.",
+		Summary: "Remark on an artifact, a link or a signal, or answer a remark.",
 		Effect:  Write,
 		Needs:   toWrite,
 	}
 	Unlink = Verb[UnlinkRequest, LinkResult]{
 		Name:    "unlink",
-		Summary: "Take a link back, with a reason.",
+		Summary: "Take a link back, with a reason. Comments on it stay; they are on what is no longer there.",
 		Effect:  Write,
 		Needs:   Needs{AnyOf: []Permission{Contributor, Reviewer}, Note: "a contributor takes back its own links, a reviewer anyone's"},
 	}
@@ -48,11 +48,11 @@ type SupersedeRequest struct {
 // CommentRequest asks for a comment. It stands in the scope of what it is on, or
 // in a narrower one.
 type CommentRequest struct {
-	Ref          string `json:"ref" jsonschema:"ref of the artifact remarked on"`
+	Ref          string `json:"ref" jsonschema:"ref of the artifact remarked on, or kg_edge:<id> of a link, or signal:<id> of a signal"`
 	Body         string `json:"body" jsonschema:"the remark in Markdown, 1 to 65,536 characters"`
 	Kind         string `json:"kind,omitempty" jsonschema:"such as question, objection or praise"`
 	ThreadParent string `json:"thread_parent,omitempty" jsonschema:"ref of the comment that this one answers"`
-	Scope        string `json:"scope,omitempty" jsonschema:"where it stands; absent: the scope of the artifact"`
+	Scope        string `json:"scope,omitempty" jsonschema:"where it stands; absent: the scope of what it is on"`
 	WriteOptions
 }
 

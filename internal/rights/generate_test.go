@@ -217,6 +217,14 @@ func (g *generator) private(v verb.Info, property string, s *jsonschema.Schema) 
 		}
 		set("a version", pair{g.l.open.moved.Current().String() + "@" + p.past.real, g.l.open.moved.Current().String() + "@" + p.past.twin}, text)
 		all[len(all)-1].same, all[len(all)-1].of = unlike(p.past), property+keptBack
+		if v.Name == verb.Comment.Name {
+			for _, aside := range p.asides {
+				all = append(all, variant{
+					of: property, name: "on " + aside.on, same: unlike(aside.pair),
+					real: request{"ref": aside.on, property: aside.real}, twin: request{"ref": aside.on, property: aside.twin},
+				})
+			}
+		}
 		if v.Name == verb.Unlink.Name {
 			all = append(all, variant{
 				of: property, name: "with the other end of a link", real: request{"from": p.ends[0].real, "to": p.ends[1].real}, twin: request{"from": p.ends[0].twin, "to": p.ends[1].twin},
@@ -246,6 +254,11 @@ func (g *generator) private(v verb.Info, property string, s *jsonschema.Schema) 
 		return g.cited(property)
 	case "scope":
 		set(labA, paired(labA), text)
+		if v.Name == verb.Comment.Name {
+			for _, on := range []string{g.l.open.link, g.l.open.vote} {
+				all = append(all, variant{of: property, name: labA + " on " + on, real: request{"ref": on, property: labA}, twin: request{"ref": on, property: twin(labA)}})
+			}
+		}
 	case "scopes":
 		each("scope", "", []pair{paired(labA)})
 	case "agent":

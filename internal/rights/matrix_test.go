@@ -35,12 +35,14 @@ var roles = []struct {
 // Codes are what a cell says.
 var codes = map[rune]artifact.Code{
 	'+': "", 'd': artifact.CodePermissionDenied, 'n': artifact.CodeNotFound, 'v': artifact.CodeValidationFailed, 'm': artifact.CodeLinkTargetMissing,
+	'u': artifact.CodeMutability,
 }
 
 // matrix says what becomes of each request by each role, as decisions.md B says:
 // + it is done; d it is denied of what may be seen, or to those who could do it
 // nowhere; n it is as if it were not there; v so is the scope to write to, or the
-// request is wrong there; m the link's target is as if it were not there.
+// request is wrong there; m the link's target is as if it were not there; u it is
+// written once.
 //
 // A request is a verb, where it is tried, and what. In commons a token's
 // permissions count, in a lab the membership's: nothing that a role of one may do
@@ -120,6 +122,27 @@ var matrix = []struct {
 	{"comment", "lab-a to lab-a", "dndd|d+dd|nddd", comment("lab-a/h", request{"thread_parent": "comment:lab-a/c"})},
 	{"comment", "lab-a to commons", "dndd|dvdd|nddd", comment("lab-a/h", request{"thread_parent": "comment:c"})}, // on another artifact
 	{"comment", "lab-a to lab-b", "dndd|dmdd|nddd", comment("lab-a/h", request{"thread_parent": "comment:lab-b/c"})},
+
+	// On links and signals too.
+	{"comment", "a link in commons", "d+dd|dddd|dddd", commentOn("root in commons", nil)},
+	{"comment", "a link in lab-a", "dndd|d+dd|nddd", commentOn("creator in lab-a", nil)},
+	{"comment", "a link in lab-b", "dndd|dndd|+ddd", commentOn("root in lab-b", nil)},
+	{"comment", "a link in commons in lab-a", "dvdd|d+dd|vddd", commentOn("root in commons", request{"scope": "lab-a"})},
+	{"comment", "a link in lab-a in commons", "dndd|dddd|nddd", commentOn("creator in lab-a", request{"scope": "commons"})},
+	{"comment", "a link in lab-a in lab-b", "dndd|dvdd|nddd", commentOn("creator in lab-a", request{"scope": "lab-b"})},
+	{"comment", "a signal in commons", "d+dd|dddd|dddd", commentOn("vote in commons", nil)},
+	{"comment", "a signal in lab-a", "dndd|d+dd|nddd", commentOn("vote in lab-a", nil)},
+	{"comment", "a signal in lab-b", "dndd|dndd|+ddd", commentOn("vote in lab-b", nil)},
+	{"comment", "a signal in commons in lab-b", "dvdd|dvdd|+ddd", commentOn("vote in commons", request{"scope": "lab-b"})},
+	{"link", "to a link in commons", "d+dd|dddd|dddd", request{"from": "comment:c", "predicate": "comments_on", "to": "root in commons"}},
+	{"link", "to a link in lab-a", "dmdd|dvdd|mddd", request{"from": "comment:c", "predicate": "comments_on", "to": "creator in lab-a"}}, // a comment in commons
+	{"link", "to a signal in lab-a", "dndd|d+dd|nddd", request{"from": "comment:lab-a/c", "predicate": "comments_on", "to": "vote in lab-a"}},
+	{"update", "a link in commons", "duuu|uuuu|udud", request{"ref": "root in commons", "title": "New"}},
+	{"update", "a link in lab-a", "dnnn|uuuu|ndud", request{"ref": "creator in lab-a", "title": "New"}},
+	{"signal", "a signal in lab-a", "dndd|dudd|nddd", request{"ref": "vote in lab-a", "kind": "vote", "value": 1}},
+	{"supersede", "a link in lab-a", "dndd|uuuu|ndud", request{"ref": "creator in lab-a", "reason": "because"}},
+	{"move", "a link in lab-a", "dddn|dddu|dddd", request{"ref": "creator in lab-a", "scope": "lab-b", "reason": "because"}},
+	{"redact", "a signal in lab-a", "dddn|dddu|dddd", request{"ref": "vote in lab-a", "reason": "because"}},
 
 	// A citation stands where what cites does, of a paper there or in commons.
 	{"cite", "commons", "d+dd|dddd|dddd", cite("h", "commons")},
@@ -214,6 +237,11 @@ func comment(id string, where request) request {
 	return request{"ref": "hypothesis:" + id, "body": "A remark"}.with(where)
 }
 
+// commentOn names a link or a signal by who made it where, which based replaces.
+func commentOn(made string, where request) request {
+	return request{"ref": made, "body": "A remark"}.with(where)
+}
+
 func cite(id, paperIn string) request {
 	return request{"ref": "hypothesis:" + id, "paper_pmid": pmids[paperIn]}
 }
@@ -287,18 +315,18 @@ func TestPermissions(t *testing.T) {
 }
 
 // A matrixWorld has in commons and in each lab the hypotheses h, as made, and i,
-// which is investigated, the paper p, the comment c on h, and links from h to p;
-// in each lab also the comment aside, on the h of commons.
+// which is investigated, the paper p, the comment c on h, a vote on h, and links
+// from h to p; in each lab also the comment aside, on the h of commons.
 type matrixWorld struct {
 	*world
 	tokens []string                 // by role
 	hashes map[string]artifact.Hash // by ref
-	links  map[string]string        // ref by who made it where
+	edges  map[string]string        // ref by who made it where, of votes by "vote"
 }
 
 func newMatrixWorld(t *testing.T) *matrixWorld {
 	t.Helper()
-	w := &matrixWorld{world: newWorld(t, "lab-a", "lab-b"), hashes: map[string]artifact.Hash{}, links: map[string]string{}}
+	w := &matrixWorld{world: newWorld(t, "lab-a", "lab-b"), hashes: map[string]artifact.Hash{}, edges: map[string]string{}}
 	w.grant(t, "lab-a", "creator", verb.Contributor)
 	w.grant(t, "lab-a", "a-other", verb.Viewer)
 	for scope, maker := range map[string]string{"commons": "root", "lab-a": "creator", "lab-b": "root"} {
@@ -315,6 +343,7 @@ func newMatrixWorld(t *testing.T) *matrixWorld {
 			w.hashes[out.Ref.Current().String()] = out.ContentHash
 		}
 		w.join(t, maker, scope)
+		w.edges["vote in "+scope] = must(t, writer, verb.Signal, verb.SignalRequest{Ref: "hypothesis:" + within(scope) + "h", Kind: "vote", Value: "1"}).Ref
 		must(t, writer, verb.Create, verb.CreateRequest{
 			Type: "comment", ID: "c", Scope: scope, Title: "T", Content: object(contents("comment", "x")),
 			Links: []verb.LinkSpec{{Predicate: "comments_on", To: "hypothesis:" + within(scope) + "h"}},
@@ -358,7 +387,7 @@ func within(scope string) string {
 // join makes an agent's link from h to p in a scope.
 func (w *matrixWorld) join(t *testing.T, agent, scope string) {
 	t.Helper()
-	w.links[agent+" in "+scope] = must(t, w.client(t, atHub, agent, nil, verb.Contributor), verb.Link, verb.LinkRequest{
+	w.edges[agent+" in "+scope] = must(t, w.client(t, atHub, agent, nil, verb.Contributor), verb.Link, verb.LinkRequest{
 		From: "hypothesis:" + within(scope) + "h", LinkSpec: verb.LinkSpec{Predicate: "supports", To: "paper:" + within(scope) + "p"},
 	}).Ref
 }
@@ -370,10 +399,16 @@ func (w *matrixWorld) based(v verb.Info, r request) request {
 		r["dry_run"] = true
 	}
 	if _, based := v.In.Properties["base_content_hash"]; based {
-		r["base_content_hash"] = w.hashes[r["ref"].(string)].String()
+		hash, known := w.hashes[r["ref"].(string)]
+		if !known { // of a link or a signal, which has no base
+			hash = artifact.HashBytes(nil)
+		}
+		r["base_content_hash"] = hash.String()
 	}
-	if v.Name == verb.Unlink.Name && r["ref"] != nil {
-		r["ref"] = w.links[r["ref"].(string)]
+	for _, property := range []string{"ref", "to"} {
+		if name, ok := r[property].(string); ok && w.edges[name] != "" {
+			r[property] = w.edges[name]
+		}
 	}
 	return r
 }

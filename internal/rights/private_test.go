@@ -36,8 +36,9 @@ type names struct {
 	claimed    pair   // a PubMed id of a paper, with which others are made elsewhere
 	doi        pair   // of a paper
 	ends       []pair // of a link that callers made, while they saw lab A
-	mail       pair   // id of a message in commons, to another
-	past       pair   // hash of a version, of an artifact that is public, that is not
+	asides     []remark
+	mail       pair // id of a message in commons, to another
+	past       pair // hash of a version, of an artifact that is public, that is not
 	hypothesis artifact.Artifact
 	stale      artifact.Hash // of its first version
 }
@@ -53,10 +54,16 @@ type ref struct {
 
 func paired(name string) pair { return pair{name, twin(name)} }
 
+// A remark is a private comment on what everyone may know of.
+type remark struct {
+	on string
+	pair
+}
+
 // opened are names that everyone in the tests may know.
 type opened struct {
 	hypothesis, paper, wiki, inLabB, moved, comment artifact.Ref // pinned
-	retired, link                                   string       // a ref of what was superseded; of root's link from hypothesis to paper
+	retired, link, vote                             string       // a ref of what was superseded; of root's link from hypothesis to paper; of root's vote on hypothesis
 }
 
 // A caller asks for what it may not know of.
@@ -194,6 +201,10 @@ func (l *lab) fill(t *testing.T) {
 	for _, text := range []string{link.Ref, signal.Ref, retracted.Ref} {
 		p.refs = append(p.refs, ref{likeUUID(text), second.ContentHash})
 	}
+	for _, on := range []string{link.Ref, signal.Ref} {
+		remark := must(t, asAda, verb.Comment, verb.CommentRequest{Ref: on, Body: secret})
+		p.refs = append(p.refs, refPair(remark.Ref.Current(), remark.ContentHash), ref{likeUUID(remark.Links[0]), remark.ContentHash})
+	}
 	made := must(t, asAda, verb.Create, verb.CreateRequest{Type: "wiki_page", ID: secret + "-replaced", Scope: labA, Title: title, Content: object(contents("wiki_page", secret))})
 	must(t, asAda, verb.Supersede, verb.SupersedeRequest{Ref: made.Ref.Current().String(), ReplacementRef: hypothesis, Reason: secret})
 	p.refs = append(p.refs, refPair(made.Ref.Current(), made.ContentHash))
@@ -262,8 +273,13 @@ func (l *lab) publish(t *testing.T) {
 	l.open.link = must(t, l.root, verb.Link, verb.LinkRequest{From: on, LinkSpec: verb.LinkSpec{Predicate: "supports", To: l.open.paper.Current().String()}}).Ref
 	l.open.retired = create("hypothesis", "retired-h", "").Current().String()
 	must(t, l.root, verb.Supersede, verb.SupersedeRequest{Ref: l.open.retired, Reason: "to try it"})
-	aside := must(t, l.client(t, atHub, ada, nil, verb.Viewer), verb.Comment, verb.CommentRequest{Ref: on, Body: secret, Scope: labA, ThreadParent: l.open.comment.Current().String()})
-	l.private.refs = append(l.private.refs, refPair(aside.Ref.Current(), aside.ContentHash))
+	l.open.vote = must(t, l.root, verb.Signal, verb.SignalRequest{Ref: on, Kind: "vote", Value: "1"}).Ref
+	for _, in := range []verb.CommentRequest{{Ref: on, ThreadParent: l.open.comment.Current().String()}, {Ref: l.open.link}, {Ref: l.open.vote}} {
+		in.Body, in.Scope = secret, labA
+		aside := must(t, l.client(t, atHub, ada, nil, verb.Viewer), verb.Comment, in)
+		l.private.refs = append(l.private.refs, refPair(aside.Ref.Current(), aside.ContentHash))
+		l.private.asides = append(l.private.asides, remark{in.Ref, likeUUID(aside.Ref.Current().String())})
+	}
 	at := create("hypothesis", "moved-h", "")
 	move := func(scope string) {
 		must(t, l.root, verb.Move, verb.MoveRequest{Ref: at.Current().String(), Scope: scope, BaseContentHash: at.Hash, Reason: "to try it"})
