@@ -34,7 +34,8 @@ func (h *Hub) Open(ctx context.Context, from replicate.Position, scopes []string
 	if hello.Prev, err = lastOfScopes(ctx, h.db, scopes, from.Seq); err != nil {
 		return nil, hello, err
 	}
-	return &feedReader{hub: h, scopes: scopes, at: chainCursor{from.Seq, from.Chain}, head: last}, hello, nil
+	r := &feedReader{hub: h, scopes: scopes, at: chainCursor{from.Seq, from.Chain}, head: last}
+	return h.leased(ctx, r, from.Seq), hello, nil
 }
 
 // foreignHub refuses a follower of another hub.

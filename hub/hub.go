@@ -43,6 +43,9 @@ type Config struct {
 	// default is 1,048,576.
 	PartitionRows int64
 
+	// Retention says how much of the log is kept.
+	Retention Retention
+
 	// Origins are the web origins, beside the hub's own, whose pages may call it
 	// with the cookie and read answers.
 	Origins []string
@@ -181,12 +184,13 @@ func Open(ctx context.Context, c Config) (*Hub, error) {
 	return h, nil
 }
 
-// Run feeds followers and keeps partitions ahead of the log until ctx ends, then
-// waits for both to stop and returns nil. Any other return is a failure.
+// Run feeds followers, keeps partitions ahead of the log and trims it until ctx
+// ends, then waits for all to stop and returns nil. Any other return is a failure.
 func (h *Hub) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.pump.run(ctx) })
 	g.Go(func() error { return h.keepPartitions(ctx) })
+	g.Go(func() error { return h.keepRetention(ctx) })
 	g.Go(func() error { return h.keepPresence(ctx) })
 	g.Go(func() error { return h.keys.run(ctx) })
 	g.Go(func() error { return h.verifier.Run(ctx) })

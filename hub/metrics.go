@@ -10,6 +10,10 @@ type metrics struct {
 	grouped   *prometheus.CounterVec
 	shadowed  *prometheus.CounterVec
 	followers prometheus.Gauge
+	trimmed   prometheus.Counter
+	logFirst  prometheus.Gauge
+	logBytes  prometheus.Gauge
+	behind    *prometheus.GaugeVec
 }
 
 func newMetrics(h *Hub, r prometheus.Registerer) *metrics {
@@ -30,6 +34,18 @@ func newMetrics(h *Hub, r prometheus.Registerer) *metrics {
 		followers: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "scidex_hub_feed_followers", Help: "Streams of the feed that are open.",
 		}),
+		trimmed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "scidex_hub_log_partitions_trimmed_total", Help: "Partitions of the log that this process dropped.",
+		}),
+		logFirst: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "scidex_hub_log_first", Help: "First seq that the log keeps.",
+		}),
+		logBytes: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "scidex_hub_log_bytes", Help: "Size of the log with its indexes, in bytes.",
+		}),
+		behind: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "scidex_hub_feed_behind", Help: "Changes that an enrolled node has not got, as of a minute ago.",
+		}, []string{"node"}),
 	}
 	head := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "scidex_hub_log_head", Help: "Last seq of the log that the feed has read.",
@@ -48,6 +64,6 @@ func newMetrics(h *Hub, r prometheus.Registerer) *metrics {
 	connections := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "scidex_hub_db_connections_in_use", Help: "Connections to PostgreSQL that are in use.",
 	}, func() float64 { return float64(h.db.Stat().AcquiredConns()) })
-	r.MustRegister(m.commits, m.retries, m.grouped, m.shadowed, m.followers, head, ringBytes, connections)
+	r.MustRegister(m.commits, m.retries, m.grouped, m.shadowed, m.followers, m.trimmed, m.logFirst, m.logBytes, m.behind, head, ringBytes, connections)
 	return m
 }
