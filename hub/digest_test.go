@@ -85,14 +85,14 @@ func TestDigest(t *testing.T) {
 	})
 	t.Run("over HTTP", func(t *testing.T) {
 		c := &replicate.Client{URL: f.serve(t), Token: f.token(t, "vic", verb.Viewer)}
-		got, err := c.Digest(t.Context(), f.HubID(), then[2].Seq)
+		got, err := c.Digest(t.Context(), replicate.Position{HubID: f.HubID(), Seq: then[2].Seq})
 		if err != nil || !reflect.DeepEqual(got, then[2]) {
 			t.Errorf("digest = %+v, %v", got, err)
 		}
-		if _, err := c.Digest(t.Context(), "another", then[2].Seq); artifact.AsError(err).Reason != artifact.ReasonCursorForeign {
+		if _, err := c.Digest(t.Context(), replicate.Position{HubID: "another", Seq: then[2].Seq}); artifact.AsError(err).Reason != artifact.ReasonCursorForeign {
 			t.Errorf("the digest of another hub: %v", err)
 		}
-		if _, err := c.Digest(t.Context(), f.HubID(), f.head(t)+1); !artifact.IsCode(err, artifact.CodeValidationFailed) {
+		if _, err := c.Digest(t.Context(), replicate.Position{HubID: f.HubID(), Seq: f.head(t) + 1}); !artifact.IsCode(err, artifact.CodeValidationFailed) {
 			t.Errorf("digest beyond the head: %v", err)
 		}
 	})

@@ -90,6 +90,7 @@ type Hub struct {
 	verifier *verb.Verifier
 	agents   sync.Map // agents that the feed has told of; seenIn → struct{}
 	metrics  *metrics
+	digests  digests
 }
 
 // identity is what the database says of itself.
@@ -157,7 +158,7 @@ func Open(ctx context.Context, c Config) (*Hub, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &Hub{config: c, db: c.DB, log: c.Log, id: id}
+	h := &Hub{config: c, db: c.DB, log: c.Log, id: id, digests: newDigests()}
 	h.lane = &lane{hub: h}
 	h.solo = make(chan struct{}, max(1, h.db.Config().MaxConns/2)) // they may wait for locks; the rest have connections meanwhile
 	h.fills = make(chan struct{}, fillsAtOnce)

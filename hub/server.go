@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/scidex-ai/substrate/artifact"
@@ -43,6 +42,7 @@ func (h *Hub) Handler(metrics http.Handler, done <-chan struct{}) http.Handler {
 	}))
 	mux.Handle("GET /feed/backfill", h.authenticated(verifier, limiter, h.backfill(done)))
 	mux.Handle("GET /feed/digest", h.authenticated(verifier, limiter, h.serveDigest))
+	mux.Handle("POST /feed/rows", h.authenticated(verifier, limiter, h.serveRows))
 	openAPI := registry.OpenAPI(h.config.Version, verb.Examples())
 	mux.Handle("GET /openapi.json", limiter.ByAddress(h.log, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		verb.WriteJSON(w, http.StatusOK, openAPI)
@@ -169,29 +169,6 @@ func followed(req *http.Request) ([]string, error) {
 		return nil, err
 	}
 	return c.VisibleScopes(), nil
-}
-
-func (h *Hub) serveDigest(w http.ResponseWriter, req *http.Request) {
-	scopes, err := followed(req)
-	if hub := req.URL.Query().Get("hub"); hub != "" && hub != h.id.hubID && err == nil {
-		err = foreignHub()
-	}
-	var at int64
-	if s := req.URL.Query().Get("seq"); s != "" && err == nil {
-		if at, err = strconv.ParseInt(s, 10, 64); err != nil || at < 0 {
-			err = artifact.Invalid(artifact.Problem{Path: "/seq", Constraint: "integer", Message: "a seq is an integer from 0", Value: artifact.Received(s)})
-		}
-	}
-	if err != nil {
-		verb.WriteError(req.Context(), w, h.log, err)
-		return
-	}
-	d, err := h.Digest(req.Context(), scopes, artifact.Seq(at))
-	if err != nil {
-		verb.WriteError(req.Context(), w, h.log, callerError(err))
-		return
-	}
-	verb.WriteJSON(w, http.StatusOK, d)
 }
 
 // serveReady says whether the hub can write now, and why not.

@@ -38,7 +38,9 @@ func (s *Store) Hello(ctx context.Context, h replicate.Hello) error {
 	case p.HubID != "" && h.Epoch != p.Epoch:
 		return fmt.Errorf("%w: it was restored and is in epoch %d, the replica in %d; rebuild the replica: scidex node rebuild", ErrForeignHub, h.Epoch, p.Epoch)
 	}
-	s.Abort(ctx) // a stream begins: no part of a commit is left
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	s.abort(ctx) // a stream begins: no part of a commit is left
 	ctx = context.WithoutCancel(ctx)
 	if err := s.follow(ctx, p, h.Scopes); err != nil {
 		return err
@@ -64,9 +66,11 @@ func (s *Store) Apply(ctx context.Context, b replicate.Batch) error {
 		return err
 	}
 	ctx = context.WithoutCancel(ctx) // a commit is made or not; it is short
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	err := s.apply(ctx, b)
 	if err != nil {
-		s.Abort(ctx)
+		s.abort(ctx)
 	}
 	return err
 }
@@ -121,6 +125,7 @@ func (s *Store) applyRow(ctx context.Context, r *replicate.Row, upTo artifact.Se
 		return err
 	}
 	s.commit.sums.Apply(r, false)
+	s.touch(r)
 	if r.Kind == replicate.KindSchema {
 		s.commit.types = true
 	}
@@ -212,6 +217,12 @@ func (s *Store) emptyWAL(ctx context.Context) {
 
 // Abort implements [replicate.Sink].
 func (s *Store) Abort(ctx context.Context) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	s.abort(ctx)
+}
+
+func (s *Store) abort(ctx context.Context) {
 	if s.commit == nil {
 		return
 	}

@@ -20,25 +20,39 @@ const (
 )
 
 // Digest returns the digest that is kept as rows are applied.
-func (s *Store) Digest(ctx context.Context) (replicate.Digest, error) {
-	return s.digest(ctx, "read the digest", func(tx *sql.Tx, sums replicate.Sums) error {
-		return each(ctx, tx, sumsSQL, func(rows *sql.Rows) error {
-			var d replicate.DigestSum
-			var acc []byte
-			if err := rows.Scan(&d.Scope, &d.Kind, &d.Type, &d.Count, &acc); err != nil {
-				return err
-			}
-			copy(d.XOR[:], acc)
-			sums[d.DigestKey] = &d
-			return nil
-		})
+func (s *Store) Digest(ctx context.Context) (d replicate.Digest, err error) {
+	err = s.reading(ctx, func(tx *sql.Tx, at replicate.Position) error {
+		sums := make(replicate.Sums)
+		if err := readSums(ctx, tx, sums); err != nil {
+			return err
+		}
+		d = sums.Digest(at.Seq)
+		return nil
+	})
+	if err != nil {
+		return d, fmt.Errorf("read the digest: %w", err)
+	}
+	return d, nil
+}
+
+func readSums(ctx context.Context, tx *sql.Tx, sums replicate.Sums) error {
+	return each(ctx, tx, sumsSQL, func(rows *sql.Rows) error {
+		var d replicate.DigestSum
+		var acc []byte
+		if err := rows.Scan(&d.Scope, &d.Kind, &d.Type, &d.Count, &acc); err != nil {
+			return err
+		}
+		copy(d.XOR[:], acc)
+		sums[d.DigestKey] = &d
+		return nil
 	})
 }
 
 // Recount returns the digest of what the tables hold now. It reads all rows,
 // but no content.
-func (s *Store) Recount(ctx context.Context) (replicate.Digest, error) {
-	return s.digest(ctx, "recount the digest", func(tx *sql.Tx, sums replicate.Sums) error {
+func (s *Store) Recount(ctx context.Context) (d replicate.Digest, err error) {
+	err = s.reading(ctx, func(tx *sql.Tx, at replicate.Position) error {
+		sums := make(replicate.Sums)
 		err := each(ctx, tx, hashesSQL, func(rows *sql.Rows) error {
 			var k replicate.DigestKey
 			var raw sql.RawBytes
@@ -54,34 +68,17 @@ func (s *Store) Recount(ctx context.Context) (replicate.Digest, error) {
 		if err != nil {
 			return err
 		}
-		return each(ctx, tx, allEventsSQL, func(rows *sql.Rows) error {
-			e, err := scanEvent(rows)
-			if err != nil {
-				return err
-			}
-			r := replicate.Row{Seq: e.ID, At: e.At, Event: &replicate.RowEvent{Type: e.Type, Ref: e.Ref, ActorID: e.Actor.ID, Payload: e.Payload}}
-			count(sums, replicate.DigestKey{Scope: e.Scope, Kind: replicate.KindEvent, Type: e.Type}, r.EventHash())
-			return nil
-		})
+		p := &inspection{sums: sums}
+		if err := p.events(ctx, tx); err != nil {
+			return err
+		}
+		d = sums.Digest(at.Seq)
+		return nil
 	})
-}
-
-// digest gathers sums in one read transaction with the position they are of.
-func (s *Store) digest(ctx context.Context, what string, gather func(*sql.Tx, replicate.Sums) error) (replicate.Digest, error) {
-	tx, err := s.readers.BeginTx(ctx, nil)
 	if err != nil {
-		return replicate.Digest{}, fmt.Errorf("%s: %w", what, err)
+		return d, fmt.Errorf("recount the digest: %w", err)
 	}
-	defer tx.Rollback() //nolint:errcheck // it only read
-	var at artifact.Seq
-	if err := tx.StmtContext(ctx, s.read.applied).QueryRowContext(ctx).Scan(&at); err != nil { //nolint:sqlclosecheck // the transaction closes it
-		return replicate.Digest{}, fmt.Errorf("%s: %w", what, err)
-	}
-	sums := make(replicate.Sums)
-	if err := gather(tx, sums); err != nil {
-		return replicate.Digest{}, fmt.Errorf("%s: %w", what, err)
-	}
-	return sums.Digest(at), nil
+	return d, nil
 }
 
 func count(sums replicate.Sums, k replicate.DigestKey, h artifact.Hash) {
@@ -95,7 +92,11 @@ func count(sums replicate.Sums, k replicate.DigestKey, h artifact.Hash) {
 
 // each runs f on each row of a query.
 func each(ctx context.Context, tx *sql.Tx, query string, f func(*sql.Rows) error) error {
-	rows, err := tx.QueryContext(ctx, query)
+	return eachOf(ctx, tx, query, nil, f)
+}
+
+func eachOf(ctx context.Context, tx *sql.Tx, query string, args []any, f func(*sql.Rows) error) error {
+	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
 	}

@@ -92,6 +92,8 @@ type Node struct {
 	started  time.Time
 	readers  atomic.Int64 // open subscriptions
 
+	repairing sync.Mutex // held during a repair
+
 	heardBefore time.Time // when the hub was last heard of before the start
 	heardNoted  time.Time // for the follower alone
 }
@@ -224,47 +226,6 @@ func (n *Node) freshness() (f freshness) {
 		}
 	}
 	return f
-}
-
-// Verify compares the replica with the hub at one seq, after counting its own
-// rows anew. It returns what differs; nothing means that they are equal. Digests
-// of both are returned too.
-func (n *Node) Verify(ctx context.Context) (report VerifyReport, err error) {
-	report.Kept, err = n.store.Digest(ctx)
-	if err != nil {
-		return report, err
-	}
-	if report.Counted, err = n.store.Recount(ctx); err != nil {
-		return report, err
-	}
-	p, err := n.store.Position(ctx)
-	if err != nil {
-		return report, err
-	}
-	if report.Hub, err = n.feed.Digest(ctx, p.HubID, report.Counted.Seq); err != nil {
-		return report, fmt.Errorf("ask the hub for its digest: %w", err)
-	}
-	if report.Kept.Seq == report.Counted.Seq {
-		report.Differences = append(report.Differences, prefixed("kept against counted: ", report.Kept.Diff(report.Counted))...)
-	}
-	report.Differences = append(report.Differences, prefixed("replica against hub: ", report.Counted.Diff(report.Hub))...)
-	return report, nil
-}
-
-// A VerifyReport is the outcome of comparing a replica with its hub.
-type VerifyReport struct {
-	Kept        replicate.Digest `json:"kept"`    // as the replica kept it while applying
-	Counted     replicate.Digest `json:"counted"` // as its tables say
-	Hub         replicate.Digest `json:"hub"`
-	Differences []string         `json:"differences"`
-}
-
-func prefixed(prefix string, lines []string) []string {
-	out := make([]string, len(lines))
-	for i, l := range lines {
-		out[i] = prefix + l
-	}
-	return out
 }
 
 // A keyFile keeps the hub's public keys, so that tokens verify while it is away.

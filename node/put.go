@@ -245,9 +245,11 @@ func (w *writeStatements) link(ctx context.Context, r *replicate.Row) error {
 	return err
 }
 
+func decodeSignal(data []byte) (g replicate.Signal, err error) { return g, json.Unmarshal(data, &g) }
+
 func (w *writeStatements) signal(ctx context.Context, r *replicate.Row) error {
-	var g replicate.Signal
-	if err := json.Unmarshal(r.Data, &g); err != nil {
+	g, err := decodeSignal(r.Data)
+	if err != nil {
 		return err
 	}
 	if err := check(r, replicate.SignalType, g.ID, g.Scope); err != nil {
@@ -261,8 +263,14 @@ func (w *writeStatements) signal(ctx context.Context, r *replicate.Row) error {
 		g.Value.String(), g.Weight.String(), g.Reason, string(g.Metadata), g.At.UnixMilli(), g.By, r.Hash[:]); err != nil {
 		return err
 	}
-	a := &g.Aggregate
-	_, err = w.putAggregate.ExecContext(ctx, ref.Type, ref.ID, a.Kind, a.Dimension, a.Count, a.Voters, a.Sum.String(), a.SumSq.String())
+	if r.Seq == 0 {
+		return nil // of a repair, which puts the sums where they are the latest
+	}
+	return w.aggregate(ctx, ref, &g.Aggregate)
+}
+
+func (w *writeStatements) aggregate(ctx context.Context, ref artifact.Ref, a *artifact.Aggregate) error {
+	_, err := w.putAggregate.ExecContext(ctx, ref.Type, ref.ID, a.Kind, a.Dimension, a.Count, a.Voters, a.Sum.String(), a.SumSq.String())
 	return err
 }
 

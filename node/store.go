@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/mattn/go-sqlite3"
@@ -52,10 +53,12 @@ type Store struct {
 	upgrades atomic.Pointer[artifact.Upgrades] // of contents to the form of the current schemas
 	write    writeStatements
 	read     readStatements
-	commit   *commit                // being applied; nil for none
-	trail    replicate.Trail        // the last row of each scope that is in the file, or that the hello named
-	erasing  bool                   // the WAL may hold what was erased
-	now      atomic.Pointer[moment] // after the last commit; never nil
+	writing  sync.Mutex                  // guards the writer's connection and what follows, up to now
+	touched  map[touchedRow]artifact.Seq // what was applied since a repair began; nil for none
+	commit   *commit                     // being applied; nil for none
+	trail    replicate.Trail             // the last row of each scope that is in the file, or that the hello named
+	erasing  bool                        // the WAL may hold what was erased
+	now      atomic.Pointer[moment]      // after the last commit; never nil
 }
 
 // OpenStore opens the replica at path, or makes an empty one. It takes the same

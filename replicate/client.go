@@ -112,6 +112,14 @@ func (c *Client) get(ctx context.Context, path, encoding string) (*http.Response
 	if err != nil {
 		return nil, err
 	}
+	if encoding != "" {
+		req.Header.Set("Accept-Encoding", encoding)
+	}
+	return c.send(req)
+}
+
+// send sends a request as [Client.get] does.
+func (c *Client) send(req *http.Request) (*http.Response, error) {
 	if c.Credential != nil {
 		credential, err := c.Credential()
 		if err != nil {
@@ -120,9 +128,6 @@ func (c *Client) get(ctx context.Context, path, encoding string) (*http.Response
 		req.Header.Set(nodeHeader, credential)
 	} else {
 		req.Header.Set("Authorization", "Bearer "+c.Token)
-	}
-	if encoding != "" {
-		req.Header.Set("Accept-Encoding", encoding)
 	}
 	client := c.HTTP
 	if client == nil {
@@ -142,19 +147,4 @@ func (c *Client) get(ctx context.Context, path, encoding string) (*http.Response
 		return nil, fmt.Errorf("hub answered %s", resp.Status)
 	}
 	return nil, e
-}
-
-// Digest asks the hub, which must be the one with this id, for the digest of its state at a seq, in the scopes that
-// the token may follow.
-func (c *Client) Digest(ctx context.Context, hubID string, at artifact.Seq) (Digest, error) {
-	resp, err := c.get(ctx, fmt.Sprintf("/feed/digest?seq=%d&hub=%s", at, url.QueryEscape(hubID)), "")
-	if err != nil {
-		return Digest{}, err
-	}
-	defer resp.Body.Close()
-	var d Digest
-	if err := json.NewDecoder(resp.Body).Decode(&d); err != nil {
-		return Digest{}, fmt.Errorf("read digest: %w", err)
-	}
-	return d, nil
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/scidex-ai/substrate/artifact"
 )
@@ -14,6 +15,13 @@ import (
 type Digest struct {
 	Seq     artifact.Seq `json:"seq"`
 	Entries []DigestSum  `json:"entries"` // by key, in order
+
+	// Scopes are those that it covers, if it tells.
+	Scopes []string `json:"scopes,omitempty"`
+
+	// Unsettled are keys under which a follower at Seq may rightly hold other rows:
+	// what the log said of some was withheld, and a row after Seq says how they are.
+	Unsettled []DigestKey `json:"unsettled,omitempty"`
 }
 
 // A DigestKey is what rows are summed by. Type is the artifact's type for heads
@@ -59,8 +67,8 @@ func (s Sums) Apply(r *Row, undo bool) {
 	if undo {
 		add, remove = remove, add
 	}
-	if typ := digestType(r); typ != "" {
-		sum := s.at(DigestKey{r.Scope, r.Kind, typ})
+	if k, ok := r.DigestKey(); ok {
+		sum := s.at(k)
 		if !r.PrevHash.IsZero() {
 			remove(sum, r.PrevHash)
 		}
@@ -82,21 +90,29 @@ func (s Sums) at(k DigestKey) *DigestSum {
 	return sum
 }
 
-// digestType returns the type under which a row's thing is summed, or "".
-func digestType(r *Row) string {
+// DigestKey returns the key under which a row's thing is summed, if the digest
+// covers such.
+func (r *Row) DigestKey() (k DigestKey, ok bool) {
+	k = DigestKey{Scope: r.Scope, Kind: r.Kind}
 	switch r.Kind {
 	case KindArtifact, KindRevision:
-		for i := range len(r.Ref) {
-			if r.Ref[i] == ':' {
-				return r.Ref[:i]
-			}
-		}
+		k.Type, _, ok = strings.Cut(r.Ref, ":")
 	case KindLink:
-		return LinkType
+		k.Type, ok = LinkType, true
 	case KindSignal:
-		return SignalType
+		k.Type, ok = SignalType, true
 	}
-	return ""
+	return k, ok
+}
+
+// Clone returns a copy that s's changes leave as it is.
+func (s Sums) Clone() Sums {
+	out := make(Sums, len(s))
+	for k, sum := range s {
+		own := *sum
+		out[k] = &own
+	}
+	return out
 }
 
 // Digest returns s in order, without empty sums.
@@ -111,25 +127,47 @@ func (s Sums) Digest(at artifact.Seq) Digest {
 	return d
 }
 
-// Diff names the keys under which two digests differ, with both counts.
-func (d Digest) Diff(other Digest) []string {
-	all := make(Sums)
-	for i := range d.Entries {
-		all[d.Entries[i].DigestKey] = &d.Entries[i]
+// Of returns the sum under a key, which is empty when d has none.
+func (d Digest) Of(k DigestKey) DigestSum {
+	i, found := slices.BinarySearchFunc(d.Entries, k, func(s DigestSum, k DigestKey) int { return s.Compare(k) })
+	if !found {
+		return DigestSum{DigestKey: k}
 	}
-	var out []string
-	seen := make(map[DigestKey]bool)
+	return d.Entries[i]
+}
+
+// In returns the part of d that is of these scopes.
+func (d Digest) In(scopes []string) Digest {
+	out := d
+	out.Entries = []DigestSum{}
+	for _, e := range d.Entries {
+		if slices.Contains(scopes, e.Scope) {
+			out.Entries = append(out.Entries, e)
+		}
+	}
+	return out
+}
+
+// Differing returns the keys under which two digests differ, in order.
+func (d Digest) Differing(other Digest) (keys []DigestKey) {
 	for _, o := range other.Entries {
-		seen[o.DigestKey] = true
-		mine := all.at(o.DigestKey)
-		if *mine != o {
-			out = append(out, difference(*mine, o))
+		if d.Of(o.DigestKey) != o {
+			keys = append(keys, o.DigestKey)
 		}
 	}
 	for _, mine := range d.Entries {
-		if !seen[mine.DigestKey] {
-			out = append(out, difference(mine, DigestSum{DigestKey: mine.DigestKey}))
+		if other.Of(mine.DigestKey).Count == 0 && other.Of(mine.DigestKey).XOR.IsZero() {
+			keys = append(keys, mine.DigestKey)
 		}
+	}
+	slices.SortFunc(keys, DigestKey.Compare)
+	return keys
+}
+
+// Diff names the keys under which two digests differ, with both counts.
+func (d Digest) Diff(other Digest) (out []string) {
+	for _, k := range d.Differing(other) {
+		out = append(out, difference(d.Of(k), other.Of(k)))
 	}
 	return out
 }
