@@ -190,6 +190,8 @@ func Open(ctx context.Context, c Config) (*Hub, error) {
 func (h *Hub) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.pump.run(ctx) })
+	g.Go(func() error { return h.notify(ctx) })
+	g.Go(func() error { return h.listen(ctx) })
 	g.Go(func() error { return h.keepPartitions(ctx) })
 	g.Go(func() error { return h.keepRetention(ctx) })
 	g.Go(func() error { return h.keepPresence(ctx) })

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sort"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,21 +31,36 @@ type pump struct {
 	known    atomic.Int64 // last seq that is known to be committed
 	offers   offers
 	prev     previous // of the rows that come next; run's alone
+	others   *notifier
 }
 
 const pumpRead = 1000 // rows
 
 func newPump(db *pgxpool.Pool, log *slog.Logger, interval time.Duration, ringBytes int, follow func([]logRow) error) *pump {
-	p := &pump{db: db, log: log, interval: interval, follow: follow, woken: make(chan struct{}, 1)}
+	p := &pump{db: db, log: log, interval: interval, follow: follow, woken: make(chan struct{}, 1), others: newNotifier(log, nil)}
 	p.ring.limit = ringBytes
 	p.ring.changed = make(chan struct{})
 	return p
 }
 
-// wake makes the pump read now: a commit that ends at last is to be had. It
-// never waits.
+// wake makes the pump read now, and those of other hubs soon: this process made a
+// commit that ends at last. It never waits.
 func (p *pump) wake(last artifact.Seq) {
 	p.saw(last)
+	p.nudge()
+	p.others.tell(last)
+}
+
+// heard makes the pump read now when another hub tells of a seq that is new.
+func (p *pump) heard(payload string) {
+	// A payload that is no number is not a hub's; a read does no harm.
+	if seq, err := strconv.ParseInt(payload, 10, 64); err != nil || artifact.Seq(seq) > p.ring.end() {
+		p.nudge()
+	}
+}
+
+// nudge makes the pump read now.
+func (p *pump) nudge() {
 	select {
 	case p.woken <- struct{}{}:
 	default: // one is due already
@@ -52,14 +68,7 @@ func (p *pump) wake(last artifact.Seq) {
 }
 
 // saw notes that the log goes to at least a seq.
-func (p *pump) saw(last artifact.Seq) {
-	for {
-		known := p.known.Load()
-		if int64(last) <= known || p.known.CompareAndSwap(known, int64(last)) {
-			return
-		}
-	}
-}
+func (p *pump) saw(last artifact.Seq) { raise(&p.known, last) }
 
 // head returns the last seq that is known to be committed.
 func (p *pump) head() artifact.Seq { return artifact.Seq(p.known.Load()) }
@@ -217,6 +226,13 @@ func (r *ring) begin(at chainCursor) {
 	defer r.mu.Unlock()
 	r.base, r.head, r.entries, r.bytes = at, at.seq, nil, 0
 	r.signal()
+}
+
+// end returns the last seq of the last whole commit.
+func (r *ring) end() artifact.Seq {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.head
 }
 
 // signal wakes all who wait. The caller holds mu.
