@@ -19,4 +19,21 @@ func registerMetrics(n *Node, r prometheus.Registerer) {
 	})
 	gauge("scidex_node_subscribers", "Subscriptions to events that are open.", func(freshness) float64 { return float64(n.readers.Load()) })
 	gauge("scidex_node_database_bytes", "Size of the replica's files.", func(freshness) float64 { return float64(n.databaseBytes()) })
+	gauge("scidex_node_diverged", "1 while the replica is known to differ from its hub.", func(freshness) float64 {
+		if n.checks.last.Load().diverged() {
+			return 1
+		}
+		return 0
+	})
+	gauge("scidex_node_last_check_timestamp_seconds", "When the replica was last compared with its hub, row for row; 0 for never.", func(freshness) float64 {
+		if c := n.checks.last.Load(); c != nil {
+			return float64(c.At.UnixMilli()) / 1000
+		}
+		return 0
+	})
+	counter := func(name, help string, value func() int64) {
+		r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return float64(value()) }))
+	}
+	counter("scidex_node_rows_mended_total", "Rows that were fetched from the hub again because they differed.", n.checks.mended.Load)
+	counter("scidex_node_divergences_total", "Self-checks that found the replica to differ from its hub.", n.checks.found.Load)
 }

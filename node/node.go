@@ -62,6 +62,10 @@ type Config struct {
 	// as stale. The default is 15 seconds.
 	StaleAfter time.Duration
 
+	// SelfCheck is how often, about, the node compares its replica with the hub and
+	// mends what differs; 0 is never.
+	SelfCheck time.Duration
+
 	// Origins are the web origins, beside the node's own, whose pages may call it
 	// with the cookie, open websockets and read answers.
 	Origins []string
@@ -93,6 +97,7 @@ type Node struct {
 	readers  atomic.Int64 // open subscriptions
 
 	repairing sync.Mutex // held during a repair
+	checks    checks
 
 	heardBefore time.Time // when the hub was last heard of before the start
 	heardNoted  time.Time // for the follower alone
@@ -133,7 +138,7 @@ func Open(ctx context.Context, c Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{config: c, log: c.Log, store: store, started: time.Now(), heardBefore: readHeard(c.Dir)}
+	n := &Node{config: c, log: c.Log, store: store, checks: newChecks(), started: time.Now(), heardBefore: readHeard(c.Dir)}
 	n.hub = &verb.Client{URL: c.HubURL, HTTP: &http.Client{Transport: c.HTTP.Transport, Timeout: 30 * time.Second}}
 	n.feed = &replicate.Client{URL: c.HubURL, Token: c.Token, HTTP: c.HTTP}
 	keys := keyFile{path: filepath.Join(c.Dir, "jwks.json")}
@@ -184,6 +189,7 @@ func (n *Node) Close() error { return n.store.Close() }
 func (n *Node) Run(ctx context.Context) error {
 	var keys sync.WaitGroup
 	keys.Go(func() { _ = n.verifier.Run(ctx) }) // Open has checked it; all else it tells in the log
+	keys.Go(func() { n.checkItself(ctx) })
 	defer keys.Wait()
 	f := &replicate.Follower{Source: n.feed, Sink: n.store, Log: n.log, Status: n.heard}
 	err := f.Run(ctx)

@@ -61,6 +61,12 @@ func (n *Node) Status(ctx context.Context) (view.Replica, error) {
 	if !f.heard.IsZero() {
 		r.LastContactAt = &f.heard
 	}
+	if trouble := n.trouble(&f); trouble != "" {
+		r.Trouble = &trouble
+	}
+	if c := n.checks.last.Load(); c != nil {
+		r.CheckedAt = &c.At
+	}
 	return r, nil
 }
 

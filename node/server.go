@@ -247,15 +247,18 @@ func (n *Node) serveReady(w http.ResponseWriter, _ *http.Request) {
 	switch {
 	case f.applied == 0:
 		status, code = "bootstrapping", http.StatusServiceUnavailable
-	case f.stale:
+	case f.stale, n.trouble(&f) != "":
 		status = "degraded" // reads go on
 	}
 	about := map[string]any{
 		"status": status, "applied_seq": f.applied, "hub_seq": f.head, "lag_events": f.head - f.applied,
 		"lag_ms": f.lag.Milliseconds(), "stale": f.stale,
 	}
-	if f.fatal != nil {
-		about["reason"] = f.fatal.Error()
+	if trouble := n.trouble(&f); trouble != "" {
+		about["reason"] = trouble
+	}
+	if c := n.checks.last.Load(); c != nil {
+		about["self_check"] = c
 	}
 	verb.WriteJSON(w, code, about)
 }

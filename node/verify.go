@@ -52,20 +52,20 @@ const (
 // and hashed all its rows anew. Its error wraps [ErrNotComparable] when there is
 // no such place.
 func (n *Node) Verify(ctx context.Context) (VerifyReport, error) {
-	report, _, err := n.compare(ctx)
+	report, _, err := n.compare(ctx, n.store)
 	return report, err
 }
 
 // compare is [Node.Verify]; it returns what the report was made of, too.
-func (n *Node) compare(ctx context.Context) (report VerifyReport, c census, err error) {
+func (n *Node) compare(ctx context.Context, store *Store) (report VerifyReport, c census, err error) {
 	for try := 1; ; try++ {
 		var head artifact.Seq
 		var unsettled []replicate.DigestKey
-		c, err = n.countBoth(ctx, &report)
+		c, err = n.countBoth(ctx, store, &report)
 		switch {
 		case err == nil:
 			if unsettled = report.unsettled(&c); unsettled == nil {
-				return report, c, n.findRows(ctx, &report, &c)
+				return report, c, n.findRows(ctx, store, &report, &c)
 			}
 			err = fmt.Errorf("%w: the replica is at %d, and of %s %s in %s the hub gives no more what the log said up to there", ErrNotComparable,
 				c.at.Seq, unsettled[0].Kind, unsettled[0].Type, unsettled[0].Scope)
@@ -79,7 +79,7 @@ func (n *Node) compare(ctx context.Context) (report VerifyReport, c census, err 
 			return report, c, err
 		}
 		wait, cancel := context.WithTimeout(ctx, catchUpWait)
-		late := n.store.WaitApplied(wait, max(head, c.at.Seq+1))
+		late := store.WaitApplied(wait, max(head, c.at.Seq+1))
 		cancel()
 		if late != nil {
 			return report, c, errors.Join(err, ctx.Err())
@@ -88,14 +88,14 @@ func (n *Node) compare(ctx context.Context) (report VerifyReport, c census, err 
 }
 
 // countBoth takes the census of the replica and asks the hub for the same place.
-func (n *Node) countBoth(ctx context.Context, report *VerifyReport) (c census, err error) {
+func (n *Node) countBoth(ctx context.Context, store *Store, report *VerifyReport) (c census, err error) {
 	type answer struct {
 		digest replicate.Digest
 		err    error
 	}
 	hub := make(chan answer, 1)
 	report.Asked++
-	c, err = n.store.census(ctx, func(at replicate.Position) {
+	c, err = store.census(ctx, func(at replicate.Position) {
 		if at.HubID == "" {
 			hub <- answer{err: fmt.Errorf("%w: the replica has not heard its hub yet", ErrNotComparable)}
 			return
@@ -136,10 +136,10 @@ func (r *VerifyReport) differing(c *census) []replicate.DigestKey {
 }
 
 // findRows says what differs, and in which rows.
-func (n *Node) findRows(ctx context.Context, report *VerifyReport, c *census) error {
+func (n *Node) findRows(ctx context.Context, store *Store, report *VerifyReport, c *census) error {
 	report.Differences = prefixed("kept against counted: ", c.kept.Diff(c.counted))
 	report.Differences = append(report.Differences, prefixed("replica against hub: ", c.counted.In(c.scopes).Diff(report.Hub.In(c.scopes)))...)
-	d := &drill{store: n.store, feed: n.feed}
+	d := &drill{store: store, feed: n.feed}
 	for _, k := range report.differing(c) {
 		err := d.into(ctx, k, max(c.counted.Of(k).Count, report.Hub.Of(k).Count))
 		if errors.Is(err, errTooMuch) {
@@ -198,14 +198,15 @@ const repairs = 4
 func (n *Node) Repair(ctx context.Context) (VerifyReport, error) {
 	n.repairing.Lock()
 	defer n.repairing.Unlock()
+	store := n.store
 	rows := make(map[thingKey]Difference)
 	var order []thingKey
 	asked := 0
 	for round := 1; ; round++ {
-		report, c, err := n.compare(ctx)
+		report, c, err := n.compare(ctx, store)
 		progress := false
 		if err == nil && !report.Equal() && !report.TooMuch && round < repairs {
-			progress, err = n.repair(ctx, &report, &c)
+			progress, err = n.repair(ctx, store, &report, &c)
 		}
 		for _, d := range report.Rows {
 			was, known := rows[d.key()]
@@ -238,7 +239,7 @@ func (n *Node) Repair(ctx context.Context) (VerifyReport, error) {
 }
 
 // repair mends what a report tells of, and reports whether anything changed.
-func (n *Node) repair(ctx context.Context, report *VerifyReport, c *census) (progress bool, err error) {
+func (n *Node) repair(ctx context.Context, store *Store, report *VerifyReport, c *census) (progress bool, err error) {
 	groups := make(map[replicate.DigestKey][]*Difference)
 	for i := range report.Rows {
 		d := &report.Rows[i]
@@ -250,7 +251,7 @@ func (n *Node) repair(ctx context.Context, report *VerifyReport, c *census) (pro
 		groups[d.DigestKey] = append(groups[d.DigestKey], d)
 	}
 	for k, rows := range groups {
-		asked, err := n.mend(ctx, n.store, c.at, k, rows)
+		asked, err := n.mend(ctx, store, c.at, k, rows)
 		report.Asked += asked
 		if err != nil {
 			return progress, err
@@ -269,5 +270,5 @@ func (n *Node) repair(ctx context.Context, report *VerifyReport, c *census) (pro
 	if len(sums) == 0 {
 		return progress, nil
 	}
-	return true, n.store.mendDigest(ctx, sums)
+	return true, store.mendDigest(ctx, sums)
 }

@@ -1,9 +1,13 @@
 package main
 
 import (
+	"database/sql"
 	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -12,6 +16,7 @@ import (
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/internal/pgtest"
+	"github.com/scidex-ai/substrate/node"
 	"github.com/scidex-ai/substrate/verb"
 )
 
@@ -120,6 +125,45 @@ func TestLabs(t *testing.T) {
 		hub = startHub()
 		eventually(t, "the hub is ready", func() bool { return readySeq(t.Context(), hubURL, "head") > 0 })
 		runToEnd(t, "node", "verify", "--data", a.dir)
+	})
+	t.Run("a replica that was tampered with", func(t *testing.T) {
+		damage := func() {
+			t.Helper()
+			file, err := sql.Open("sqlite3", "file:"+filepath.Join(a.dir, node.ReplicaFile)+"?_busy_timeout=5000")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer file.Close()
+			if _, err := file.ExecContext(t.Context(), `UPDATE artifact SET title = 'tampered' WHERE scope = 'lab-a'`); err != nil {
+				t.Fatal(err)
+			}
+		}
+		verify := func(code int, says string, args ...string) {
+			t.Helper()
+			p := start(t, nil, append([]string{"node", "verify", "--data", a.dir}, args...)...)
+			out, err := io.ReadAll(p.stdout)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := 0
+			if exit, ok := errors.AsType[*exec.ExitError](p.wait(t)); ok {
+				got = exit.ExitCode()
+			}
+			if got != code || !strings.Contains(string(out), says) {
+				t.Errorf("node verify %v = %d, want %d and %q:\n%s", args, got, code, says, out)
+			}
+		}
+		damage()
+		verify(1, "it is not what its hash says: found")
+		verify(0, "it is not what its hash says: mended", "--repair")
+		verify(0, "The replica equals the hub.")
+		damage()
+		a.signal(syscall.SIGTERM)
+		<-a.done
+		verify(1, "it is not what its hash says: found")
+		verify(0, `"mended":1`, "--repair", "--json")
+		run(a)
+		verify(0, `"differences":[]`, "--json")
 	})
 	t.Run("a member that is no more", func(t *testing.T) {
 		runToEnd(t, "scopes", "revoke", "lab-a", "ada", "--hub", hubURL, "--token", root)

@@ -79,7 +79,7 @@ func newNodeRunCmd() *cobra.Command {
 	var n nodeFlags
 	var addr string
 	var doors doorFlags
-	var offlineAuthMax time.Duration
+	var offlineAuthMax, selfCheck time.Duration
 	var noIntrospection bool
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -97,6 +97,7 @@ func newNodeRunCmd() *cobra.Command {
 			}
 			c.Origins, c.TrustedProxies, c.Issuers = parsed.origins, parsed.proxies, parsed.issuers
 			c.Limits, c.AnonymousRead, c.OfflineAuthMax, c.Introspection = doors.limits, doors.open, offlineAuthMax, !noIntrospection
+			c.SelfCheck = selfCheck
 			if err := makeDataDir(n.data, 0o700); err != nil {
 				return err
 			}
@@ -116,6 +117,7 @@ func newNodeRunCmd() *cobra.Command {
 	cmd.Flags().StringVar(&addr, "addr", defaultNodeAddr, "address to serve on")
 	doors.add(cmd)
 	cmd.Flags().DurationVar(&offlineAuthMax, "offline-auth-max", 24*time.Hour, "how long after the last word of the hub members still read private scopes")
+	cmd.Flags().DurationVar(&selfCheck, "self-check", 6*time.Hour, "how often, about, the replica is compared with the hub and what differs is mended; 0 is never")
 	cmd.Flags().BoolVar(&noIntrospection, "no-introspection", false, "refuse GraphQL introspection")
 	return cmd
 }
@@ -137,6 +139,7 @@ func serveNode(ctx context.Context, n *node.Node, l net.Listener, o serveOptions
 	srv := n.Server(o.metrics)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return n.Run(ctx) })
+	g.Go(func() error { return n.ServeControl(ctx) })
 	g.Go(func() error { return serve(ctx, l, srv, o.log, srv.Shutdown) })
 	return g.Wait()
 }

@@ -199,6 +199,8 @@ type Replica struct {
 	LagEvents     int64
 	LagMs         int64
 	LastContactAt *time.Time
+	Trouble       *string
+	CheckedAt     *time.Time
 	Stale         bool
 	DatabaseBytes int64
 	ArtifactCount int64

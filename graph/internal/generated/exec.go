@@ -196,6 +196,7 @@ type ComplexityRoot struct {
 	Replica struct {
 		AppliedSeq    func(childComplexity int) int
 		ArtifactCount func(childComplexity int) int
+		CheckedAt     func(childComplexity int) int
 		DatabaseBytes func(childComplexity int) int
 		Epoch         func(childComplexity int) int
 		HubID         func(childComplexity int) int
@@ -206,6 +207,7 @@ type ComplexityRoot struct {
 		Phase         func(childComplexity int) int
 		Stale         func(childComplexity int) int
 		Subscribers   func(childComplexity int) int
+		Trouble       func(childComplexity int) int
 		UptimeMs      func(childComplexity int) int
 		Version       func(childComplexity int) int
 	}
@@ -943,6 +945,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Replica.ArtifactCount(childComplexity), true
+	case "Replica.checkedAt":
+		if e.ComplexityRoot.Replica.CheckedAt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Replica.CheckedAt(childComplexity), true
 	case "Replica.databaseBytes":
 		if e.ComplexityRoot.Replica.DatabaseBytes == nil {
 			break
@@ -1003,6 +1011,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Replica.Subscribers(childComplexity), true
+	case "Replica.trouble":
+		if e.ComplexityRoot.Replica.Trouble == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Replica.Trouble(childComplexity), true
 	case "Replica.uptimeMs":
 		if e.ComplexityRoot.Replica.UptimeMs == nil {
 			break
@@ -1463,6 +1477,10 @@ type Replica {
   "Milliseconds since the replica was last known to be at the hub's head; 0 when live."
   lagMs: Long!
   lastContactAt: DateTime
+  "What its operator must see to, such as that it differs from the hub or is too old to follow it; null for nothing."
+  trouble: String
+  "When the replica was last compared with the hub, row for row; null before the first time."
+  checkedAt: DateTime
   stale: Boolean!
   databaseBytes: Long!
   artifactCount: Long!
@@ -1856,6 +1874,10 @@ func (ec *executionContext) childFields_Replica(ctx context.Context, field graph
 		return ec.fieldContext_Replica_lagMs(ctx, field)
 	case "lastContactAt":
 		return ec.fieldContext_Replica_lastContactAt(ctx, field)
+	case "trouble":
+		return ec.fieldContext_Replica_trouble(ctx, field)
+	case "checkedAt":
+		return ec.fieldContext_Replica_checkedAt(ctx, field)
 	case "stale":
 		return ec.fieldContext_Replica_stale(ctx, field)
 	case "databaseBytes":
@@ -4974,6 +4996,52 @@ func (ec *executionContext) _Replica_lastContactAt(ctx context.Context, field gr
 	)
 }
 func (ec *executionContext) fieldContext_Replica_lastContactAt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Replica", field, false, false, "DateTime")
+}
+
+func (ec *executionContext) _Replica_trouble(ctx context.Context, field graphql.CollectedField, obj *view.Replica) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Replica_trouble(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Trouble, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *string) graphql.Marshaler {
+			return ec.marshalOString2ᚖstring(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Replica_trouble(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Replica", field, false, false, "String")
+}
+
+func (ec *executionContext) _Replica_checkedAt(ctx context.Context, field graphql.CollectedField, obj *view.Replica) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Replica_checkedAt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.CheckedAt, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *time.Time) graphql.Marshaler {
+			return ec.marshalODateTime2ᚖtimeᚐTime(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Replica_checkedAt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("Replica", field, false, false, "DateTime")
 }
 
@@ -8534,6 +8602,16 @@ func (ec *executionContext) _Replica(ctx context.Context, sel ast.SelectionSet, 
 			}
 		case "lastContactAt":
 			out.Values[i] = ec._Replica_lastContactAt(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "trouble":
+			out.Values[i] = ec._Replica_trouble(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "checkedAt":
+			out.Values[i] = ec._Replica_checkedAt(ctx, field, obj)
 			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
 			}
