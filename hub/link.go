@@ -211,6 +211,9 @@ func (o *linkOp) ends(s *state) (from, to *head, err error) {
 	if from, err = s.visible(o.from); err != nil {
 		return nil, nil, err
 	}
+	if err := checkPin(o.fromText, from); err != nil {
+		return nil, nil, err
+	}
 	schema, err := s.schemaOf(from.Type)
 	if err != nil {
 		return nil, nil, err

@@ -32,6 +32,9 @@ func (h *Hub) move(ctx context.Context, in verb.MoveRequest) (out verb.WriteResu
 			}
 			o.ref = ref.Current()
 			var problems []artifact.Problem
+			if _, fault := pinnedBase(in.Ref, in.BaseContentHash); fault != nil {
+				problems = append(problems, *fault)
+			}
 			if in.BaseContentHash.IsZero() {
 				problems = append(problems, artifact.Problem{Path: "/base_content_hash", Constraint: "required", Message: "a move names the version you read"})
 			}

@@ -73,6 +73,9 @@ func (o *redactOp) decide(s *state) error {
 	if err := s.caller.Need(h.Scope, "redacting", verb.Admin); err != nil {
 		return err
 	}
+	if err := checkPin(o.in.Ref, h); err != nil {
+		return err
+	}
 	if h.Type == artifact.SchemaType {
 		return builtIn("what a type was is not taken out: artifacts name its versions")
 	}

@@ -141,6 +141,9 @@ func (o *signalOp) decide(s *state) error {
 	if err := s.needWriter(target.Scope, "signaling"); err != nil {
 		return err
 	}
+	if err := checkPin(o.refText, target); err != nil {
+		return err
+	}
 	schema, err := s.schemaOf(target.Type)
 	if err != nil {
 		return err

@@ -39,6 +39,7 @@ func (h *Hub) supersede(ctx context.Context, in verb.SupersedeRequest) (out verb
 type supersedeOp struct {
 	in          *verb.SupersedeRequest
 	ref         artifact.Ref
+	base        artifact.Hash // that must be current; zero for any
 	typ         string       // of what is replaced, "" while that is not known
 	replacement artifact.Ref // zero for none; of one to be made too
 	make        *createOp    // nil for one that is there
@@ -60,6 +61,13 @@ func (h *Hub) newSupersede(c *verb.Caller, in *verb.SupersedeRequest, typ string
 		return ref.Current()
 	}
 	o.ref = parse(in.Ref, "/ref")
+	o.base = pinOf(in.Ref)
+	if in.BaseContentHash != nil {
+		base, fault := pinnedBase(in.Ref, *in.BaseContentHash)
+		if o.base = base; fault != nil {
+			problems = append(problems, *fault)
+		}
+	}
 	if o.typ = o.ref.Type; o.typ == "" {
 		o.typ = typ
 	}
@@ -217,8 +225,8 @@ func (o *supersedeOp) decide(s *state) error {
 			Details: map[string]any{"superseded_by": old.SupersededBy},
 		}
 	}
-	if base := o.in.BaseContentHash; base != nil && *base != old.ContentHash {
-		return conflict(old, artifact.ReasonStaleBase, "the artifact changed since the version you read", *base)
+	if !o.base.IsZero() && o.base != old.ContentHash {
+		return conflict(old, artifact.ReasonStaleBase, "the artifact changed since the version you read", o.base)
 	}
 	if old.Type == paperType { // it is current no more; what replaces it may take its ids
 		s.disclaimPaper(old.ID)
@@ -266,6 +274,11 @@ func (o *supersedeOp) replace(s *state, old *head) error {
 			Details:  map[string]any{"refs": []string{o.in.ReplacementRef}},
 			Problems: []artifact.Problem{{Path: "/replacement_ref", Constraint: artifact.GuardTargets, Message: "there is nothing of this name that you may see", Value: artifact.Received(o.in.ReplacementRef)}},
 		}
+	case checkPin(o.in.ReplacementRef, next) != nil:
+		return artifact.Invalid(artifact.Problem{
+			Path: "/replacement_ref", Constraint: "current", Value: artifact.Received(o.in.ReplacementRef),
+			Message: "an artifact is replaced by another as it is now: leave the hash out, or name the current version",
+		})
 	case next.audience == participants, next.Scope != artifact.Commons && next.Scope != old.Scope:
 		return narrowReplacement("/replacement_ref")
 	case o.circle(s):

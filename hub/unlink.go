@@ -159,6 +159,9 @@ func (o *unlinkOp) decide(s *state) error {
 	default:
 		return artifact.NotFound(o.in.From + " " + o.in.Predicate + " " + o.in.To)
 	}
+	if pin := pinOf(o.in.Ref); !pin.IsZero() && !s.bases[artifact.Ref{Type: replicate.LinkType, ID: l.ID, Hash: pin}] {
+		return artifact.NotFound(o.in.Ref) // a link has one version
+	}
 	o.link = l
 	if own := l.By == s.caller.Actor.ID && s.caller.Has(verb.Contributor, l.Scope); !own {
 		if err := s.caller.Need(l.Scope, "taking back another's link", verb.Reviewer); err != nil {

@@ -99,6 +99,10 @@ func (h *Hub) newUpdate(c *verb.Caller, in *verb.UpdateRequest, typ string) (*up
 			return nil, builtIn("the type schema is a part of the program")
 		}
 	}
+	base, fault := pinnedBase(in.Ref, in.BaseContentHash)
+	if in.BaseContentHash = base; fault != nil {
+		problems = append(problems, *fault)
+	}
 	if in.BaseContentHash.IsZero() && !o.aliased() { // what the batch made of it so far
 		note("/base_content_hash", "required", "an update names the version it is based on")
 	}

@@ -37,8 +37,8 @@ var errorsOf = map[string][]string{
 		string(artifact.CodeNotFound), artifact.ReasonStaleBase, artifact.ReasonUnknownBase, string(artifact.CodeLifecycleViolation),
 		artifact.ReasonNotUpdated, artifact.ReasonWritePolicy, artifact.ReasonBuiltIn, artifact.ReasonIncompatible,
 	},
-	Link.Name:   {string(artifact.CodeNotFound), string(artifact.CodeLinkTargetMissing)},
-	Signal.Name: {string(artifact.CodeNotFound), artifact.ReasonNotUpdated},
+	Link.Name:   {string(artifact.CodeNotFound), artifact.ReasonStaleBase, string(artifact.CodeLinkTargetMissing)},
+	Signal.Name: {string(artifact.CodeNotFound), artifact.ReasonStaleBase, artifact.ReasonNotUpdated},
 	Batch.Name:  {},
 	Supersede.Name: {
 		string(artifact.CodeNotFound), artifact.ReasonStaleBase, artifact.ReasonSuperseded,
@@ -47,9 +47,9 @@ var errorsOf = map[string][]string{
 	},
 	Comment.Name: {string(artifact.CodeNotFound), string(artifact.CodeLinkTargetMissing)},
 	Unlink.Name:  {string(artifact.CodeNotFound)},
-	Cite.Name:    {string(artifact.CodeNotFound), string(artifact.CodeLinkTargetMissing)},
+	Cite.Name:    {string(artifact.CodeNotFound), artifact.ReasonStaleBase, string(artifact.CodeLinkTargetMissing)},
 	Move.Name:    {string(artifact.CodeNotFound), artifact.ReasonStaleBase, artifact.ReasonParticipants, artifact.ReasonNotUpdated, artifact.ReasonBuiltIn},
-	Redact.Name:  {string(artifact.CodeNotFound), artifact.ReasonUnconfirmed, artifact.ReasonNotUpdated, artifact.ReasonBuiltIn},
+	Redact.Name:  {string(artifact.CodeNotFound), artifact.ReasonStaleBase, artifact.ReasonUnconfirmed, artifact.ReasonNotUpdated, artifact.ReasonBuiltIn},
 
 	ScopesCreate.Name:  {artifact.ReasonExists},
 	ScopesList.Name:    {},

@@ -193,7 +193,7 @@ func (g *generator) private(v verb.Info, property string, s *jsonschema.Schema) 
 				}
 			}
 		}
-		if slices.Contains([]string{verb.Get.Name, verb.Comment.Name, verb.Cite.Name}, v.Name) { // they take a version
+		if v.Name == verb.Get.Name || v.Effect == verb.Write && v.Name != verb.Unlink.Name { // they take a version
 			set("a version", pair{g.l.open.moved.Current().String() + "@" + p.past.real, g.l.open.moved.Current().String() + "@" + p.past.twin}, text)
 			all[len(all)-1].same, all[len(all)-1].of = unlike(p.past), property+keptBack
 		}
