@@ -41,6 +41,7 @@ type Schema struct {
 
 	document []byte // canonical, as it was given
 	content  *Validator
+	fields   []string // that content declares at the top; nil when they are not all
 	id       *regexp.Regexp
 }
 
@@ -307,4 +308,19 @@ func UnknownType(typ string, known []string, at string) Problem {
 		Path: at, Constraint: "registered_type", Value: Received(typ), Suggestion: suggest(typ, known),
 		Message: "no such type is registered; the verb schema lists those that are",
 	}
+}
+
+// Typed adds to a not_found of a ref what is wrong with the ref's type, should that not
+// be a known one: of such a type there is nothing, for anyone.
+func (e *Error) Typed(ref Ref, known []string, at string) *Error {
+	if slices.Contains(known, ref.Type) {
+		return e
+	}
+	p := UnknownType(ref.Type, known, at)
+	p.Value, p.Suggestion = Received(ref.String()), nil
+	if typ := Nearest(ref.Type, known); typ != "" {
+		p.Suggestion = Received(Ref{Type: typ, ID: ref.ID, Hash: ref.Hash}.String())
+	}
+	e.Problems = []Problem{p}
+	return e
 }

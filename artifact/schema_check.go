@@ -29,7 +29,7 @@ func (s *Schema) compile(at string) (problems []Problem) {
 	s.checkMigration(&c)
 	faults := CheckContentSchema(s.ContentSchema, at+"/content_schema")
 	if c.problems = append(c.problems, faults...); faults == nil {
-		s.content = c.validator(s.ContentSchema)
+		s.content, s.fields = c.validator(s.ContentSchema), declaredFields(s.ContentSchema)
 	}
 	return c.problems
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/replicate"
@@ -46,7 +47,7 @@ func (h *Hub) batch(ctx context.Context, in verb.BatchRequest) (out verb.BatchRe
 	}
 	build := func(done *written, seq artifact.Seq) *verb.BatchResult {
 		r := &verb.BatchResult{
-			Atomic: in.Atomic, Committed: !in.DryRun, Items: make([]verb.BatchItemResult, len(in.Items)),
+			Atomic: in.Atomic, Committed: !in.DryRun && slices.Contains(done.errs, nil), Items: make([]verb.BatchItemResult, len(in.Items)),
 			RequestID: c.RequestID, Idempotency: verb.IdempotencyNone, Seq: seq, ConsistencyToken: h.token(seq),
 		}
 		if done.failed != nil {

@@ -129,7 +129,7 @@ func (o *citeOp) decide(s *state) (err error) {
 	if isEdge(o.from.Type) {
 		return artifact.Invalid(fromEdge("/ref", o.fromText))
 	}
-	from, err := s.visible(o.from)
+	from, err := s.visible(o.from, "/ref")
 	if err != nil {
 		return err
 	}

@@ -166,7 +166,7 @@ func (o *commentOp) decide(s *state) error {
 	if err := o.resolve(s); err != nil {
 		return err
 	}
-	target, err := s.visible(o.target)
+	target, err := s.visible(o.target, "/ref")
 	if err != nil {
 		return err
 	}

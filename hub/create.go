@@ -49,6 +49,7 @@ type createOp struct {
 	provenance replicate.Provenance
 	requestID  string
 	fresh      bool // the hub made the id: there is nothing by that name
+	imported   bool
 
 	inspection *artifact.Inspection
 	papers     []citation         // what a paper is cited by
@@ -120,7 +121,7 @@ func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, verbName string,
 	o := &createOp{
 		schema: schema, makes: makes, scope: scope, signatures: signatures, title: in.Title, state: state, content: content,
 		provenance: provenance(c, verbName, imported), requestID: c.RequestID,
-		ref: artifact.Ref{Type: in.Type, ID: id}, spare: spare, fresh: in.ID == "" && spare == "",
+		ref: artifact.Ref{Type: in.Type, ID: id}, spare: spare, fresh: in.ID == "" && spare == "", imported: imported,
 	}
 	for i := range in.Links[:min(len(in.Links), verb.MaxLinksPerWrite)] {
 		l, faults := h.newLink(&verb.LinkRequest{From: o.ref.String(), LinkSpec: in.Links[i]}, "/links/"+strconv.Itoa(i))
@@ -404,7 +405,18 @@ func (o *createOp) decide(s *state) error {
 		return err
 	}
 	o.warnings = s.hub.shadow(o.schema.Type, shadowed)
+	if !o.imported {
+		o.warnings = append(o.warnings, o.schema.Undeclared(o.content, nil, "/content")...)
+	}
+	if s.dry && (o.fresh || o.ref.ID == o.spare) {
+		o.warnings = append(o.warnings, passingID())
+	}
 	return nil
+}
+
+// passingID warns of a name that a dry run has made: nothing will have it.
+func passingID() artifact.Problem {
+	return artifact.Problem{Path: "", Constraint: "dry_run", Message: "the id in ref was made for this dry run: the write itself will make another"}
 }
 
 func (o *createOp) made() artifact.Ref { return o.ref.Current() }

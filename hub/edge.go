@@ -155,7 +155,7 @@ func (o *fixedOp) decide(s *state) error {
 	if err != nil {
 		return at(err, "/ref")
 	}
-	if _, err := s.visible(ref); err != nil {
+	if _, err := s.visible(ref, "/ref"); err != nil {
 		return err
 	}
 	verbs := []string{verb.Comment.Name, verb.Link.Name}

@@ -82,7 +82,7 @@ func (h *Hub) get(ctx context.Context, in verb.GetRequest) (out verb.GetResponse
 		err = h.getArtifact(ctx, c, &in, &out)
 	}
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && in.Ref.IsPinned() && in.Ref.Hash != out.Artifact.ContentHash {
-		return verb.GetResponse{}, artifact.NotFound(in.Ref.String())
+		return verb.GetResponse{}, h.notFound(in.Ref, "/ref")
 	} else if err != nil {
 		return out, callerError(fmt.Errorf("read %s: %w", in.Ref, err))
 	}

@@ -52,6 +52,7 @@ type linkOp struct {
 
 	id     string // decided
 	exists bool
+	dry    bool
 	stored *replicate.Link // as it is or will be
 }
 
@@ -208,7 +209,7 @@ func (o *linkOp) ends(s *state) (from, to *head, err error) {
 	if o.to, err = s.resolve(o.toText); err != nil {
 		return nil, nil, cmp.Or(o.checkTargets(s), at(err, "/to"))
 	}
-	if from, err = s.visible(o.from); err != nil {
+	if from, err = s.visible(o.from, "/from"); err != nil {
 		return nil, nil, err
 	}
 	if err := checkPin(o.fromText, from); err != nil {
@@ -396,7 +397,7 @@ func (o *linkOp) waitsFor(s *state, text string) bool {
 }
 
 func (o *linkOp) make(s *state) error {
-	o.exists = false
+	o.exists, o.dry = false, s.dry
 	from, to, err := o.ends(s)
 	if err != nil {
 		return err
@@ -453,6 +454,8 @@ func (o *linkOp) answer(seq artifact.Seq, token string) any {
 	r := linkResult(o.stored, o.requestID, seq, token)
 	if o.exists {
 		r.Idempotency = verb.IdempotencyDeduplicated
+	} else if o.dry {
+		r.Warnings = append(r.Warnings, passingID())
 	}
 	return r
 }

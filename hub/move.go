@@ -158,7 +158,7 @@ func (o *moveOp) authors() map[string]string {
 func (o *moveOp) check(s *state) error {
 	root, ok := s.heads[o.ref]
 	if !ok || !s.sees(root) {
-		return artifact.NotFound(o.ref.String())
+		return s.hub.notFound(o.ref, "/ref")
 	}
 	if err := s.caller.Need(root.Scope, "moving", verb.Admin); err != nil {
 		return err

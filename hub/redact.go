@@ -68,7 +68,7 @@ func (o *redactOp) load(ctx context.Context, db querier, s *state) error {
 func (o *redactOp) decide(s *state) error {
 	h, ok := s.heads[o.ref]
 	if !ok || !s.sees(h) {
-		return artifact.NotFound(o.ref.String())
+		return s.hub.notFound(o.ref, "/ref")
 	}
 	if err := s.caller.Need(h.Scope, "redacting", verb.Admin); err != nil {
 		return err

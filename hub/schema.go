@@ -215,6 +215,11 @@ func (c *schemaCache) types() []string {
 	return slices.Sorted(maps.Keys(c.byType))
 }
 
+// addressed returns the types of all that has a ref to read it by.
+func (c *schemaCache) addressed() []string {
+	return append(c.types(), replicate.LinkType, replicate.SignalType)
+}
+
 // schemaOf returns the schema of a type as the transaction has read it.
 func (s *state) schemaOf(typ string) (*artifact.Schema, error) {
 	schema := s.hub.schemas.get(typ)

@@ -48,6 +48,7 @@ type signalOp struct {
 
 	id     string // decided
 	exists bool
+	dry    bool
 	after  artifact.Aggregate
 	stored *replicate.Signal // as it is or will be
 }
@@ -129,12 +130,12 @@ func (o *signalOp) needs(n *needs) {
 }
 
 func (o *signalOp) decide(s *state) error {
-	o.exists = false
+	o.exists, o.dry = false, s.dry
 	var err error
 	if o.ref, err = s.resolve(o.refText); err != nil {
 		return at(err, "/ref")
 	}
-	target, err := s.visible(o.ref)
+	target, err := s.visible(o.ref, "/ref")
 	if err != nil {
 		return err
 	}
@@ -285,6 +286,8 @@ func (o *signalOp) answer(seq artifact.Seq, token string) any {
 	}
 	if o.exists {
 		r.Idempotency = verb.IdempotencyDeduplicated
+	} else if o.dry {
+		r.Warnings = append(r.Warnings, passingID())
 	}
 	return r
 }

@@ -36,7 +36,7 @@ func (h *Hub) signals(ctx context.Context, in verb.SignalsRequest) (out verb.Sig
 	}
 	schema := h.schemas.get(in.Ref.Type)
 	if schema == nil {
-		return out, artifact.NotFound(in.Ref.Current().String())
+		return out, h.notFound(in.Ref.Current(), "/ref")
 	}
 	if problems := schema.CheckKinds(in.Kinds, "/kinds"); problems != nil {
 		return out, artifact.Invalid(problems...)
@@ -46,7 +46,7 @@ func (h *Hub) signals(ctx context.Context, in verb.SignalsRequest) (out verb.Sig
 		return out, callerError(fmt.Errorf("read signals of %s: %w", in.Ref, err))
 	}
 	if !found {
-		return out, artifact.NotFound(in.Ref.Current().String())
+		return out, h.notFound(in.Ref.Current(), "/ref")
 	}
 	var duels map[string][]artifact.SignalRow
 	if in.Duels(schema) {

@@ -293,12 +293,17 @@ func (s *state) checkSchemas(n *needs) error {
 	return nil
 }
 
-// visible returns the head of ref, or not_found.
-func (s *state) visible(ref artifact.Ref) (*head, error) {
+// visible returns the head of ref, which stands at a path of the request, or not_found.
+func (s *state) visible(ref artifact.Ref, at string) (*head, error) {
 	if h, ok := s.heads[ref.Current()]; ok {
 		return h, nil
 	}
-	return nil, artifact.NotFound(ref.Current().String())
+	return nil, s.hub.notFound(ref.Current(), at)
+}
+
+// notFound is the error of a ref, at a path of the request, of what is not there.
+func (h *Hub) notFound(ref artifact.Ref, at string) *artifact.Error {
+	return artifact.NotFound(ref.String()).Typed(ref, h.schemas.addressed(), at)
 }
 
 // needWriter refuses a caller who may not write in a scope that the caller may see.

@@ -40,10 +40,10 @@ type supersedeOp struct {
 	in          *verb.SupersedeRequest
 	ref         artifact.Ref
 	base        artifact.Hash // that must be current; zero for any
-	typ         string       // of what is replaced, "" while that is not known
-	replacement artifact.Ref // zero for none; of one to be made too
-	make        *createOp    // nil for one that is there
-	mutability  int          // schema version that allows it; 0 for an unknown type
+	typ         string        // of what is replaced, "" while that is not known
+	replacement artifact.Ref  // zero for none; of one to be made too
+	make        *createOp     // nil for one that is there
+	mutability  int           // schema version that allows it; 0 for an unknown type
 	requestID   string
 
 	outcome *head // decided
@@ -198,7 +198,7 @@ func (o *supersedeOp) decide(s *state) error {
 	if err := o.resolve(s); err != nil {
 		return err
 	}
-	old, err := s.visible(o.ref)
+	old, err := s.visible(o.ref, "/ref")
 	if err != nil {
 		return err
 	}
@@ -295,6 +295,16 @@ func (o *supersedeOp) answer(seq artifact.Seq, token string) any {
 	r := wholeResult(o.outcome, o.same, o.requestID, seq, token)
 	if o.replacement.Type != "" {
 		r.SupersededBy = o.replacement.String()
+	}
+	if o.make != nil && !o.same {
+		for _, p := range o.make.warnings {
+			if p.Constraint == passingID().Constraint {
+				p.Message = "the id in superseded_by was made for this dry run: the write itself will make another"
+			} else {
+				p.Path = "/replacement" + p.Path
+			}
+			r.Warnings = append(r.Warnings, p)
+		}
 	}
 	return r
 }

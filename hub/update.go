@@ -86,7 +86,7 @@ func (h *Hub) newUpdate(c *verb.Caller, in *verb.UpdateRequest, typ string) (*up
 		o.ref = ref.Current()
 	}
 	if o.schema = h.schemas.get(o.ref.Type); o.schema == nil {
-		return nil, artifact.NotFound(in.Ref)
+		return nil, artifact.NotFound(in.Ref).Typed(o.ref, h.schemas.addressed(), "/ref")
 	}
 	if err := mayChange(o.schema, "updated", artifact.MutableWithHistory); err != nil {
 		return nil, err
@@ -196,7 +196,7 @@ func (o *updateOp) decide(s *state) error {
 		}
 		o.ref = ref
 	}
-	current, err := s.visible(o.ref)
+	current, err := s.visible(o.ref, "/ref")
 	if err != nil {
 		return err
 	}
@@ -288,8 +288,22 @@ func (o *updateOp) guard(s *state, current *head, next nextVersion) error {
 	if err := gather(faults...); err != nil {
 		return err
 	}
-	o.warnings = s.hub.shadow(o.schema.Type, shadowed)
+	o.warnings = append(s.hub.shadow(o.schema.Type, shadowed), o.undeclared(next.Content, current.content)...)
 	return nil
+}
+
+// undeclared warns of fields that the type does not declare.
+func (o *updateOp) undeclared(next, was []byte) []artifact.Problem {
+	if o.content != nil {
+		was = nil // it need not have been read, and what stands in the whole was meant
+	}
+	warnings := o.schema.Undeclared(next, was, "/content")
+	for i, p := range warnings {
+		if len(o.in.MergePatch) > 0 && p.Path == "/content/content" {
+			warnings[i].Message += "; a merge_patch is of what is inside the content, and has no content of its own"
+		}
+	}
+	return warnings
 }
 
 // inForm returns what an artifact is, in the form of its type's current schema: the

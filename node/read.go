@@ -174,7 +174,7 @@ func (s *Store) get(ctx context.Context, in verb.GetRequest) (out verb.GetRespon
 	out.Artifact, err = scanArtifact(row.Scan, &out.AsOf, &provenance)
 	out.Artifact.Provenance = provenance
 	if errors.Is(err, sql.ErrNoRows) {
-		return verb.GetResponse{}, artifact.NotFound(in.Ref.String())
+		return verb.GetResponse{}, s.notFound(ctx, in.Ref)
 	}
 	s.upgrades.Load().Beside(&out.Artifact)
 	return out, err
@@ -257,26 +257,37 @@ func (s *Store) list(ctx context.Context, in verb.ListRequest) (out verb.ListRes
 
 // checkType refuses a type that is not registered.
 func (s *Store) checkType(ctx context.Context, typ string) error {
+	known, err := s.types(ctx)
+	if err == nil && !slices.Contains(known, typ) {
+		err = artifact.Invalid(artifact.UnknownType(typ, known, "/type"))
+	}
+	return err
+}
+
+// types returns those that are registered, in order.
+func (s *Store) types(ctx context.Context) (known []string, err error) {
 	rows, err := s.read.types.QueryContext(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer rows.Close()
-	var known []string
 	for rows.Next() {
 		var t string
 		if err := rows.Scan(&t); err != nil {
-			return err
+			return nil, err
 		}
 		known = append(known, t)
 	}
-	if err := rows.Err(); err != nil {
+	return known, rows.Err()
+}
+
+// notFound is the error of the ref of what is not there.
+func (s *Store) notFound(ctx context.Context, ref artifact.Ref) error {
+	known, err := s.types(ctx)
+	if err != nil {
 		return err
 	}
-	if !slices.Contains(known, typ) {
-		return artifact.Invalid(artifact.UnknownType(typ, known, "/type"))
-	}
-	return nil
+	return artifact.NotFound(ref.String()).Typed(ref, append(known, replicate.LinkType, replicate.SignalType), "/ref")
 }
 
 func (s *Store) schema(ctx context.Context, in verb.SchemaRequest) (out verb.SchemaResponse, err error) {

@@ -30,7 +30,7 @@ func (s *Store) signals(ctx context.Context, in verb.SignalsRequest) (out verb.S
 	}
 	schema, err := s.signalRules(ctx, in.Ref.Type)
 	if errors.Is(err, sql.ErrNoRows) {
-		return out, artifact.NotFound(in.Ref.Current().String())
+		return out, s.notFound(ctx, in.Ref.Current())
 	} else if err != nil {
 		return out, err
 	}
@@ -42,7 +42,7 @@ func (s *Store) signals(ctx context.Context, in verb.SignalsRequest) (out verb.S
 		return out, err
 	}
 	if !found {
-		return out, artifact.NotFound(in.Ref.Current().String())
+		return out, s.notFound(ctx, in.Ref.Current())
 	}
 	var duels map[string][]artifact.SignalRow
 	if in.Duels(schema) {

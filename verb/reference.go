@@ -173,7 +173,7 @@ var answerFields = map[string]string{
 	"atomic":                "as it was asked for",
 	"brier":                 "of forecasts whose outcome is known",
 	"code":                  "whoever has it can enrol a node, once",
-	"committed":             "whether it was written",
+	"committed":             "whether items were done, of an atomic batch all; false for a dry run",
 	"consistency_token":     "a read that sends it as the header SciDEX-Consistency sees this write",
 	"constraint":            "the rule",
 	"content":               "the canonical JSON, as it is stored",

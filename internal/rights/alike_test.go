@@ -185,3 +185,24 @@ func TestProvenance(t *testing.T) {
 		t.Errorf("provenance = %s", a.Provenance)
 	}
 }
+
+// TestUnknownType asks for what is of no type, at hub and node alike.
+func TestUnknownType(t *testing.T) {
+	w := newPair(t)
+	out := w.token(t, "out", nil, verb.Viewer)
+	for ref, want := range map[string]string{
+		"hypothesys:h": `"suggestion":"hypothesis:h"`, "kg_edges:k-1": `"suggestion":"kg_edge:k-1"`, "nothing:x": `"suggestion":null`,
+		"hypothesys:h@" + artifact.HashBytes(nil).String(): `"suggestion":"hypothesis:h`,
+	} {
+		for _, name := range []string{verb.Get.Name, verb.Signals.Name} {
+			if a := w.alike(t, out, name, request{"ref": ref}); a.status != 404 || !strings.Contains(a.body, want) || !strings.Contains(a.body, "registered_type") {
+				t.Errorf("%s %s = %d %s", name, ref, a.status, a.body)
+			}
+		}
+	}
+	for _, ref := range []string{"hypothesis:none", "hypothesis:lab-a/h", "kg_edge:k-none", "signal:s-none"} {
+		if a := w.alike(t, out, verb.Get.Name, request{"ref": ref}); a.status != 404 || strings.Contains(a.body, "problems") {
+			t.Errorf("get %s = %d %s", ref, a.status, a.body)
+		}
+	}
+}
