@@ -98,7 +98,12 @@ func (l *labs) enrol(t *testing.T, scope string) *lab {
 
 func (l *labs) serve(t *testing.T, dir string, id *node.Identity, offlineAuthMax time.Duration) *lab {
 	t.Helper()
-	nd, err := node.Open(t.Context(), node.Config{Dir: dir, HubURL: l.hubURL, Identity: id, OfflineAuthMax: offlineAuthMax})
+	return l.serveWith(t, node.Config{Dir: dir, HubURL: l.hubURL, Identity: id, OfflineAuthMax: offlineAuthMax})
+}
+
+func (l *labs) serveWith(t *testing.T, c node.Config) *lab {
+	t.Helper()
+	nd, err := node.Open(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +124,7 @@ func (l *labs) serve(t *testing.T, dir string, id *node.Identity, offlineAuthMax
 		}
 	})
 	t.Cleanup(stop)
-	return &lab{Node: nd, id: id.NodeID, dir: dir, url: srv.URL, stop: stop}
+	return &lab{Node: nd, id: c.Identity.NodeID, dir: c.Dir, url: srv.URL, stop: stop}
 }
 
 // caughtUp waits until both nodes hold all that the hub has.

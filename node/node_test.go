@@ -33,6 +33,7 @@ const prism = "http://prism.example"
 
 // A network is a hub and a node that follows it, over HTTP on loopback.
 type network struct {
+	db      *pgxpool.Pool // the hub's
 	hub     *hub.Hub
 	hubURL  string
 	stopHub func()
@@ -49,7 +50,7 @@ func newNetwork(t *testing.T) *network {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &network{hub: h, dir: t.TempDir(), tokens: map[string]string{}}
+	n := &network{db: db, hub: h, dir: t.TempDir(), tokens: map[string]string{}}
 	for _, p := range verb.Permissions {
 		c := verb.Claims{ActorKind: "human", Permissions: []string{p}}
 		c.Subject = "a-" + p

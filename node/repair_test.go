@@ -1,13 +1,23 @@
 package node_test
 
 import (
+	"context"
 	"database/sql"
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/node"
+	"github.com/scidex-ai/substrate/replicate"
 	"github.com/scidex-ai/substrate/verb"
 )
 
@@ -156,4 +166,263 @@ func dumpTable(t *testing.T, db *sql.DB, table string, b *strings.Builder) {
 	if err := rows.Err(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// exec changes the hub's database behind the hub's back.
+func (l *labs) exec(t *testing.T, statements ...string) {
+	t.Helper()
+	for _, s := range statements {
+		tag, err := l.db.Exec(t.Context(), s)
+		if err != nil || tag.RowsAffected() == 0 && !strings.HasPrefix(s, "ALTER") {
+			t.Fatalf("%s: %v, %v", s, tag, err)
+		}
+	}
+}
+
+// scan has the hub read its tables, whose sums it otherwise keeps for a while.
+func (l *labs) scan(t *testing.T) {
+	t.Helper()
+	if _, err := l.hub.Digest(t.Context(), []string{artifact.Commons}, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRepairLeavesWhatTheHubHasWrong checks that a replica does not take over what
+// was changed in the hub's tables past its log.
+func TestRepairLeavesWhatTheHubHasWrong(t *testing.T) {
+	const hash = `sha256('x')`
+	for name, c := range map[string]struct{ change, kind, want string }{
+		"a row's hash": {`UPDATE artifact SET title = 'x', row_hash = ` + hash + ` WHERE id = 'h1'`, "artifact", "not what its hash says"},
+		"a link":       {`UPDATE link SET row_hash = ` + hash + ` WHERE to_id = 'h3'`, "link", "not what its hash says"},
+		"a row gone":   {`DELETE FROM link WHERE to_id = 'h3'`, "link", "does not hold it"},
+		"an event":     {`DELETE FROM event WHERE type = 'hypothesis.created' AND ref LIKE 'hypothesis:h1@%'`, "event", "does not hold it"},
+		"a row as it once was": {
+			`UPDATE artifact a SET title = c.data::json ->> 'title', revision = c.revision, updated_at = c.at, row_hash = c.hash,
+				content_hash = decode(substr(c.data::json ->> 'content_hash', 8), 'hex')
+			FROM feed.change c WHERE c.kind = 'artifact' AND c.ref = 'hypothesis:lab-a/h1' AND c.revision = 1 AND a.id = 'lab-a/h1'`,
+			"artifact", "not what its log says",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLabs(t)
+			l.furnish(t)
+			before := l.dump(t)
+			l.exec(t, "ALTER TABLE artifact_revision DISABLE TRIGGER ALL", c.change)
+			l.scan(t)
+			report, err := l.a.Verify(t.Context())
+			if err != nil || report.Equal() {
+				t.Fatalf("Verify finds nothing: %v", err)
+			}
+			report, err = l.a.Repair(t.Context())
+			if err != nil || report.Equal() || report.Mended > 0 || report.Left == 0 || !report.HubAtFault() {
+				t.Fatalf("Repair = %+v, %v", report, err)
+			}
+			for _, d := range report.Rows {
+				if d.Kind != c.kind || !strings.Contains(d.Outcome, c.want) {
+					t.Errorf("row %+v, want %q", d, c.want)
+				}
+			}
+			if after := l.dump(t); after != before {
+				t.Errorf("the replica has changed:\n%s\n%s", before, after)
+			}
+		})
+	}
+}
+
+// insertLinks puts links into the hub as its writes do, but many at once.
+func (l *labs) insertLinks(t *testing.T, n int) {
+	t.Helper()
+	const commit = 500
+	at := time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)
+	rows := make([][]any, 0, n)
+	var refs, data []string
+	var hashes [][]byte
+	for i := range n {
+		row := replicate.Link{
+			At: at, By: "ada", Evidence: []byte("null"), EvidenceRefs: []string{}, From: "hypothesis:h0", ID: fmt.Sprintf("many-%07d", i),
+			Predicate: "supports", Scope: artifact.Commons, To: fmt.Sprintf("hypothesis:t%d", i),
+		}
+		raw, hash, err := replicate.Encode(row)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows = append(rows, []any{row.ID, "hypothesis", "h0", row.Predicate, "hypothesis", row.To[len("hypothesis:"):], row.To, row.Scope, "[]", "null", at, row.By, hash[:]})
+		refs, data, hashes = append(refs, "kg_edge:"+row.ID), append(data, string(raw)), append(hashes, hash[:])
+	}
+	if err := pgx.BeginFunc(t.Context(), l.db, func(tx pgx.Tx) error {
+		columns := []string{"id", "from_type", "from_id", "predicate", "to_type", "to_id", "to_ref", "scope", "evidence_refs", "evidence", "created_at", "created_by", "row_hash"}
+		if _, err := tx.CopyFrom(t.Context(), pgx.Identifier{"link"}, columns, pgx.CopyFromRows(rows)); err != nil {
+			return err
+		}
+		const query = `
+			SELECT feed.append(
+				array_fill(1, ARRAY[$4::int]), array_fill('public'::text, ARRAY[$4::int]), array_fill('commons'::text, ARRAY[$4::int]), array_fill('link'::text, ARRAY[$4::int]), array_fill('P'::text, ARRAY[$4::int]),
+				$1, array_fill(1, ARRAY[$4::int]), $2, array_fill(NULL::bytea, ARRAY[$4::int]), $3, array_fill(NULL::text, ARRAY[$4::int]), array_fill(NULL::text, ARRAY[$4::int]), array_fill(NULL::text, ARRAY[$4::int]),
+				ARRAY[$4::int], ARRAY[date_trunc('milliseconds', now())], ARRAY['tester'], ARRAY['human'], ARRAY[gen_random_uuid()], ARRAY['test'], ARRAY[''], ARRAY[''], ARRAY['[]'], ARRAY[''],
+				NULL, NULL, NULL)`
+		for i := 0; i < n; i += commit {
+			end := min(n, i+commit)
+			if _, err := tx.Exec(t.Context(), query, refs[i:end], hashes[i:end], data[i:end], end-i); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRepairAsksLittle checks that few rows of many are found and fetched with few
+// questions.
+func TestRepairAsksLittle(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it copies 100,000 rows")
+	}
+	l := newLabs(t)
+	l.furnish(t)
+	l.insertLinks(t, 100_000)
+	head, err := l.hub.Head(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.a.WaitApplied(t.Context(), head); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	l.verify(t, l.a)
+	took := time.Since(began)
+	tamper(t, l.a, `UPDATE link SET predicate = 'x', row_hash = zeroblob(32) WHERE id = 'many-0000007'`, `DELETE FROM link WHERE id = 'many-0054321'`,
+		`INSERT INTO link SELECT 'many-0099998a', from_type, from_id, predicate, to_type, to_id, to_ref, scope, evidence_refs, evidence, created_at, created_by, row_hash FROM link WHERE id = 'many-0099998'`)
+	began = time.Now()
+	report, err := l.a.Repair(t.Context())
+	t.Logf("verify of 100,000 links: %s; repair of 3: %s, %d questions", took, time.Since(began), report.Asked)
+	if err != nil || !report.Equal() || report.Mended != 3 || len(report.Rows) != 3 {
+		t.Fatalf("Repair = %v, %v, %+v", err, report.Differences, report.Rows)
+	}
+	// Two digests, the parts of the key, three lists of rows, and the rows.
+	if report.Asked > 8 {
+		t.Errorf("the repair asked %d questions", report.Asked)
+	}
+}
+
+// TestRepairWhileWritersRun checks that neither a comparison nor a repair is misled
+// by what is written meanwhile.
+func TestRepairWhileWritersRun(t *testing.T) {
+	l := newLabs(t)
+	l.furnish(t)
+	ctx, stop := context.WithCancel(t.Context())
+	var writers sync.WaitGroup
+	ada, root := l.as(t, "ada"), l.as(t, "root")
+	writers.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			made, err := verb.Create.Call(t.Context(), ada, statement("", fmt.Sprint("w", i), "while"))
+			if err == nil && i%3 == 0 {
+				_, err = verb.Update.Call(t.Context(), ada, verb.UpdateRequest{Ref: made.Ref.Current().String(), BaseContentHash: made.ContentHash, Title: "again"})
+			}
+			if err == nil && i%2 == 0 {
+				_, err = verb.Signal.Call(t.Context(), ada, verb.SignalRequest{Ref: "hypothesis:h0", Kind: "vote", Value: json.Number(fmt.Sprint(i%3 - 1)), Reason: fmt.Sprint(i)})
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	writers.Go(func() { // what is moved and redacted is withheld from those who lag
+		for i := 0; ctx.Err() == nil; i++ {
+			made, err := verb.Create.Call(t.Context(), ada, statement("lab-a", fmt.Sprint("m", i), "moved"))
+			if err == nil && i%2 == 0 {
+				_, err = verb.Move.Call(t.Context(), root, verb.MoveRequest{Ref: made.Ref.Current().String(), Scope: artifact.Commons, BaseContentHash: made.ContentHash, Reason: "to try it"})
+			} else if err == nil {
+				_, err = verb.Redact.Call(t.Context(), root, verb.RedactRequest{Ref: made.Ref.Current().String(), Reason: "to try it", Revisions: 1})
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	defer writers.Wait()
+	defer stop()
+	for i := range 10 {
+		l.verify(t, l.a)
+		tamper(t, l.a, fmt.Sprintf(`UPDATE artifact SET title = 'x' WHERE id = 'h%d'`, i%4), `DELETE FROM signal WHERE voter = 'bob'`,
+			`DELETE FROM event WHERE seq IN (SELECT seq FROM event WHERE type = 'hypothesis.created' LIMIT 2)`,
+			`UPDATE artifact SET title = 'y' WHERE rowid IN (SELECT rowid FROM artifact WHERE id LIKE 'w%' ORDER BY rowid DESC LIMIT 3)`)
+		report, err := l.a.Repair(t.Context())
+		if err != nil || !report.Equal() {
+			t.Fatalf("Repair: %v, %v, %+v", err, report.Differences, report.Rows)
+		}
+	}
+	stop()
+	writers.Wait()
+	l.caughtUp(t)
+	l.verify(t, l.a, l.b)
+}
+
+// TestSelfCheckMends is what users of a file system for replicas met, whose nodes
+// went round and round on a checksum that did not match until someone deleted the
+// volume: a node finds that it differs, says so, mends itself and serves on.
+func TestSelfCheckMends(t *testing.T) {
+	l := newLabs(t)
+	l.furnish(t)
+	id, err := node.ReadIdentity(l.a.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.a.stop()
+	tamper(t, l.a, `UPDATE artifact SET title = 'x' WHERE id = 'h1'`, `DELETE FROM link WHERE to_id = 'h3'`)
+	counts := prometheus.NewRegistry()
+	l.a = l.serveWith(t, node.Config{Dir: l.a.dir, HubURL: l.hubURL, Identity: id, SelfCheck: 50 * time.Millisecond, Metrics: counts})
+	ready := func() (about struct {
+		Status, Reason string
+		SelfCheck      node.Checkup `json:"self_check"`
+	},
+	) {
+		resp, err := http.Get(l.a.url + "/readyz")
+		if err != nil {
+			t.Error(err)
+			return about
+		}
+		defer resp.Body.Close()
+		if err := json.NewDecoder(resp.Body).Decode(&about); err != nil {
+			t.Error(err)
+		}
+		return about
+	}
+	eventually(t, 10*time.Second, "the replica is mended", func() bool { return gathered(t, counts, "scidex_node_rows_mended_total") == 2 })
+	l.verify(t, l.a)
+	eventually(t, 10*time.Second, "the node tells that it is whole", func() bool { return ready().SelfCheck.Equal && ready().Status == "ready" })
+
+	// What the hub has wrong is told and not taken over, and all is served on.
+	l.exec(t, `DELETE FROM link WHERE to_id = 'h3'`)
+	l.scan(t)
+	eventually(t, 10*time.Second, "the node says that the hub is at fault", func() bool {
+		r := ready()
+		return r.Status == "degraded" && strings.Contains(r.Reason, "scidex hub verify") && r.SelfCheck.AtFault == "hub"
+	})
+	if gathered(t, counts, "scidex_node_diverged") != 1 {
+		t.Error("no metric tells of the divergence")
+	}
+	made := must(t, verb.Create, l.as(t, "ada"), statement("", "after", "written since"))
+	if err := l.a.WaitApplied(t.Context(), made.Seq); err != nil {
+		t.Fatal(err)
+	}
+	must(t, verb.Get, l.at(t, l.a, "ada"), verb.GetRequest{Ref: made.Ref})
+}
+
+// gathered returns the value of a metric without labels.
+func gathered(t *testing.T, from *prometheus.Registry, name string) float64 {
+	t.Helper()
+	families, err := from.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue() + f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	t.Errorf("no metric %s", name)
+	return 0
 }

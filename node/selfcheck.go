@@ -45,14 +45,6 @@ type checks struct {
 
 func newChecks() checks { return checks{now: make(chan struct{}, 1)} }
 
-// suspect asks for a check before its time.
-func (n *Node) suspect() {
-	select {
-	case n.checks.now <- struct{}{}:
-	default:
-	}
-}
-
 // checkItself compares the replica with the hub now and then, until ctx ends.
 func (n *Node) checkItself(ctx context.Context) {
 	for {
