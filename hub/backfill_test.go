@@ -90,7 +90,7 @@ func (f *fixture) lastWords(t *testing.T, scopes []string) map[string]replicate.
 	}
 	out := make(map[string]replicate.Row)
 	for at := artifact.Seq(0); at < hello.Head; {
-		p, err := reader.Next(ctx)
+		p, err := reader.Next(ctx, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

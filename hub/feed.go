@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"maps"
 	"time"
 
 	"github.com/scidex-ai/substrate/artifact"
@@ -15,6 +15,14 @@ var _ replicate.Log = (*Hub)(nil)
 
 // Open implements [replicate.Log].
 func (h *Hub) Open(ctx context.Context, from replicate.Position, scopes []string) (replicate.Reader, replicate.Hello, error) {
+	// Those who open the feed take turns with those who read it from the database,
+	// so that however many come at once, writes have connections.
+	select {
+	case h.reading <- struct{}{}:
+		defer func() { <-h.reading }()
+	case <-ctx.Done():
+		return nil, replicate.Hello{}, ctx.Err()
+	}
 	first, last, err := bounds(ctx, h.db)
 	if err != nil {
 		return nil, replicate.Hello{}, err
@@ -34,7 +42,7 @@ func (h *Hub) Open(ctx context.Context, from replicate.Position, scopes []string
 	if hello.Prev, err = lastOfScopes(ctx, h.db, scopes, from.Seq); err != nil {
 		return nil, hello, err
 	}
-	r := &feedReader{hub: h, scopes: scopes, at: chainCursor{from.Seq, from.Chain}, head: last}
+	r := &feedReader{hub: h, scopes: scopes, at: chainCursor{from.Seq, from.Chain}, head: last, prev: previous{from.Seq, maps.Clone(hello.Prev)}}
 	return h.leased(ctx, r, from.Seq), hello, nil
 }
 
@@ -66,14 +74,12 @@ func (h *Hub) checkPosition(ctx context.Context, p *replicate.Position, floor, l
 	case p.Seq == 0:
 		return nil
 	}
-	chain, ok := h.pump.ring.chainAt(p.Seq)
-	if !ok {
-		var err error
-		if chain, err = chainAt(ctx, h.db, p.Seq); errors.Is(err, errNoSuchSeq) {
-			return refuse(artifact.CodeNotFound, artifact.ReasonCursorExpired, "the cursor names changes that a restore of the hub lost: run scidex node rebuild")
-		} else if err != nil {
-			return fmt.Errorf("check the cursor's chain: %w", err)
-		}
+	chain, err := h.chainAt(ctx, p.Seq)
+	switch {
+	case errors.Is(err, errNoSuchSeq):
+		return refuse(artifact.CodeNotFound, artifact.ReasonCursorExpired, "the cursor names changes that a restore of the hub lost: run scidex node rebuild")
+	case err != nil:
+		return fmt.Errorf("check the cursor's chain: %w", err)
 	}
 	if !p.Chain.IsZero() && p.Chain != chain {
 		return refuse(artifact.CodeVersionConflict, artifact.ReasonCursorDiverged, "the log took another course before the cursor: run scidex node rebuild")
@@ -82,51 +88,77 @@ func (h *Hub) checkPosition(ctx context.Context, p *replicate.Position, floor, l
 	return nil
 }
 
-// A feedReader is one follower's place in the log. It reads the ring, and SQL
-// while it lags behind that.
+// A feedReader is one follower's place in the log. It reads the ring, whose pages
+// it shares with others, and SQL while it lags behind that.
 type feedReader struct {
 	hub    *Hub
 	scopes []string
-	at     chainCursor
+	at     chainCursor // the chain is that of the last whole commit
 	head   artifact.Seq
 	prev   previous // where it last read SQL
 	amid   bool     // at stands within a commit
 }
 
 // Next implements [replicate.Reader].
-func (f *feedReader) Next(ctx context.Context) (replicate.Page, error) {
+func (f *feedReader) Next(ctx context.Context, quiet <-chan time.Time) (*replicate.Page, error) {
+	ring := &f.hub.pump.ring
 	for {
-		entries, head, changed, ok := f.hub.pump.ring.after(f.at.seq)
-		if !ok && f.at.seq <= head || len(entries) == 0 && ok && f.at.seq < head {
-			var err error
-			if entries, err = f.lag(ctx); err != nil {
-				return replicate.Page{}, err
-			}
+		if err := ctx.Err(); err != nil {
+			return nil, err
 		}
-		f.head = max(f.head, f.hub.pump.head())
-		if len(entries) > 0 {
-			return f.page(entries), nil
+		span, changed, ok := ring.span(f.at.seq)
+		if span != nil {
+			return f.take(span.page(f.scopes)), nil
+		}
+		if end := ring.end(); !ok && f.at.seq < end { // before the pump begins, its end is 0
+			select {
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			case <-quiet:
+				return nil, nil //nolint:nilnil // as the interface has it
+			case f.hub.reading <- struct{}{}:
+			}
+			page, err := f.lag(ctx, end)
+			<-f.hub.reading
+			if err != nil {
+				return nil, err
+			}
+			return f.take(page), nil
 		}
 		select {
 		case <-ctx.Done():
-			return replicate.Page{}, ctx.Err()
+			return nil, ctx.Err()
+		case <-quiet:
+			return nil, nil //nolint:nilnil // as the interface has it
 		case <-changed:
 		}
 	}
 }
 
+// take moves f to where a page leads.
+func (f *feedReader) take(p *replicate.Page) *replicate.Page {
+	f.at.seq, f.amid = p.To, p.Partial
+	if !p.Partial {
+		f.at.chain = p.Chain
+	}
+	f.head = max(f.head, p.Head)
+	return p
+}
+
 // readTimeout bounds one read of the log by a laggard.
 const readTimeout = time.Minute
 
-// lag reads entries that the ring does not hold.
-func (f *feedReader) lag(ctx context.Context) ([]entry, error) {
-	// Next's caller gives up waiting to send a beat; a read that takes longer
-	// than that must still come to its end, or the laggard would never move.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
+// lag reads a page of what the ring no longer holds, and of nothing but f's
+// scopes, up to a commit's end. Its chain comes from the checkpoint before it.
+func (f *feedReader) lag(ctx context.Context, upTo artifact.Seq) (*replicate.Page, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	rows, err := readLog(ctx, f.hub.db, f.at.seq, replicate.MaxPageRows)
+	rows, all, err := readScopes(ctx, f.hub.db, f.scopes, f.at.seq, upTo, replicate.MaxPageRows)
 	if err != nil {
 		return nil, err
+	}
+	if !all {
+		upTo = rows[len(rows)-1].Seq
 	}
 	if f.prev.at != f.at.seq {
 		f.prev = previous{at: f.at.seq}
@@ -135,51 +167,40 @@ func (f *feedReader) lag(ctx context.Context) ([]entry, error) {
 		return nil, err
 	}
 	f.prev.number(rows)
-	entries := make([]entry, len(rows))
-	at := f.at
+	mine := make([]*entry, len(rows))
 	for i := range rows {
-		if err := at.step(&rows[i]); err != nil {
-			return nil, err
-		}
-		entries[i] = newEntry(&rows[i], at.chain)
+		e := newEntry(&rows[i], artifact.Hash{})
+		mine[i] = &e
 	}
-	return entries, nil
+	p := cutPage(f.at.seq, mine, upTo, all)
+	f.prev.keep(lastOf(rows[:len(p.Rows)]), p.To)
+	p.Head = max(f.hub.pump.head(), p.To)
+	if !p.Partial {
+		p.Chain, err = f.hub.chainAt(ctx, p.To)
+	}
+	return p, err
 }
 
-// page takes from entries what one page holds: whole commits, or a part of one
-// that is too large.
-func (f *feedReader) page(entries []entry) replicate.Page {
-	p := replicate.Page{From: f.at.seq}
-	size := 0
-	whole, wholeRows := 0, 0 // entries and rows up to the last whole commit
-	n := 0
-	for ; n < len(entries); n++ {
-		e := &entries[n]
-		if e.public && slices.Contains(f.scopes, e.thing.scope) {
-			if len(p.Rows) > 0 && (len(p.Rows) == replicate.MaxPageRows || size+len(e.wire) > replicate.MaxPageBytes) {
-				break
-			}
-			p.Rows = append(p.Rows, e.wire)
-			size += len(e.wire)
-		}
-		if e.seq == e.commit {
-			whole, wholeRows = n+1, len(p.Rows)
-		}
+// lastOf returns the last row of each scope among rows of public class.
+func lastOf(rows []logRow) map[string]artifact.Seq {
+	last := make(map[string]artifact.Seq)
+	for i := range rows {
+		last[rows[i].Scope] = rows[i].Seq
 	}
-	if whole > 0 {
-		n, p.Rows = whole, p.Rows[:wholeRows]
-	} else {
-		p.Partial = true
+	return last
+}
+
+// chainAt returns the log's chain at a seq.
+func (h *Hub) chainAt(ctx context.Context, at artifact.Seq) (artifact.Hash, error) {
+	if chain, ok := h.pump.ring.chainAt(at); ok {
+		return chain, nil
 	}
-	last := entries[n-1]
-	f.at, f.amid = chainCursor{last.seq, last.chain}, p.Partial
-	f.head = max(f.head, last.seq) // SQL may be ahead of the pump
-	p.To, p.Chain, p.Head = last.seq, last.chain, f.head
-	return p
+	return chainAt(ctx, h.db, at)
 }
 
 // Beat implements [replicate.Reader]. Within a commit it is a part, since a
 // follower takes any other page for the commit's end.
-func (f *feedReader) Beat() replicate.Page {
-	return replicate.Page{From: f.at.seq, To: f.at.seq, Chain: f.at.chain, Head: f.head, Partial: f.amid}
+func (f *feedReader) Beat() *replicate.Page {
+	f.head = max(f.head, f.hub.pump.head())
+	return &replicate.Page{From: f.at.seq, To: f.at.seq, Chain: f.at.chain, Head: f.head, Partial: f.amid}
 }

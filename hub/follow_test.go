@@ -191,7 +191,7 @@ func readTo(t *testing.T, log replicate.Log, from, to artifact.Seq) (rows []stri
 		t.Fatalf("Open at %d: %v", from, err)
 	}
 	for at := from; at < to; {
-		p, err := reader.Next(ctx)
+		p, err := reader.Next(ctx, nil)
 		if err != nil {
 			t.Fatalf("Next after %d: %v", at, err)
 		}

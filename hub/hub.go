@@ -84,6 +84,7 @@ type Hub struct {
 	pump     *pump
 	lane     *lane
 	solo     chan struct{} // has room for writes that run alone
+	reading  chan struct{} // has room for followers that read the database
 	fills    chan struct{} // has room for pages of back-fills
 	schemas  schemaCache
 	access   access
@@ -162,6 +163,7 @@ func Open(ctx context.Context, c Config) (*Hub, error) {
 	h.lane = &lane{hub: h}
 	h.solo = make(chan struct{}, max(1, h.db.Config().MaxConns/2)) // they may wait for locks; the rest have connections meanwhile
 	h.fills = make(chan struct{}, fillsAtOnce)
+	h.reading = make(chan struct{}, max(1, h.db.Config().MaxConns/4))
 	if h.keys, err = openKeyring(ctx, h.db, h.log); err != nil {
 		return nil, err
 	}

@@ -45,16 +45,16 @@ func (h *Hub) leased(ctx context.Context, r replicate.Reader, from artifact.Seq)
 }
 
 // Next implements [replicate.Reader].
-func (l *leasedReader) Next(ctx context.Context) (replicate.Page, error) {
-	p, err := l.Reader.Next(ctx)
-	if err == nil {
+func (l *leasedReader) Next(ctx context.Context, quiet <-chan time.Time) (*replicate.Page, error) {
+	p, err := l.Reader.Next(ctx, quiet)
+	if p != nil {
 		l.move(p.To)
 	}
 	return p, err
 }
 
 // Beat implements [replicate.Reader].
-func (l *leasedReader) Beat() replicate.Page {
+func (l *leasedReader) Beat() *replicate.Page {
 	p := l.Reader.Beat()
 	l.move(p.To)
 	return p

@@ -25,16 +25,30 @@ const maxReadBytes = 4 << 20
 // with the one that brings the sum of their bytes to $3 or past it. The joins are
 // LATERAL with a limit because the planner, which cannot know how few rows $2 lets
 // through, would otherwise hash whole tables.
-const logQuery = `
+const logQuery = logBegin + `SELECT * FROM feed.change WHERE seq > $1 ORDER BY seq LIMIT $2` + logEnd
+
+// scopeRowsQuery reads the public rows of the scopes $4 after a seq and up to $5 alike.
+// What it costs depends on how many those are, not on how many lie between them:
+// of each scope it takes no more than $2 from the index.
+const scopeRowsQuery = logBegin + `
+	SELECT w.* FROM (
+		SELECT n.seq FROM unnest($4::text[]) AS s (scope)
+		CROSS JOIN LATERAL (
+			SELECT seq FROM feed.change WHERE scope = s.scope AND class = 'public' AND seq > $1 AND seq <= $5 ORDER BY seq LIMIT $2
+		) n
+		ORDER BY n.seq LIMIT $2
+	) n CROSS JOIN LATERAL (SELECT * FROM feed.change WHERE seq = n.seq LIMIT 1) w` + logEnd
+
+const (
+	logBegin = `
 	SELECT seq, commit_seq, class, scope, kind, op, ref, revision, hash, prev_hash, data, at, type, event_ref, actor_id, actor_kind, payload, content
 	FROM (
 		SELECT c.seq, c.commit_seq, c.class, c.scope, c.kind, c.op, c.ref, c.revision, c.hash, c.prev_hash, c.data, c.at,
 			e.type, e.ref AS event_ref, e.actor_id, e.actor_kind, e.payload, r.content,
 			sum(coalesce(octet_length(r.content), 0) + coalesce(octet_length(c.data), 0))
 				OVER (ORDER BY c.seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
-		FROM (
-			SELECT * FROM feed.change WHERE seq > $1 ORDER BY seq LIMIT $2
-		) c
+		FROM (`
+	logEnd = `) c
 		LEFT JOIN LATERAL (
 			SELECT e.type, e.ref, e.actor_id, e.actor_kind, e.payload FROM event e
 			WHERE e.seq = c.seq AND c.event_type IS NOT NULL
@@ -49,6 +63,21 @@ const logQuery = `
 	) AS sized
 	WHERE coalesce(before, 0) < $3
 	ORDER BY seq`
+)
+
+// chainQuery reads of rows what the chain is made of: neither data nor contents.
+const chainQuery = `
+	SELECT c.seq, c.commit_seq, c.class, c.scope, c.kind, c.op, c.ref, c.revision, c.hash, c.prev_hash, NULL::text, c.at,
+		e.type, e.ref, e.actor_id, e.actor_kind, e.payload, NULL::text
+	FROM (
+		SELECT * FROM feed.change WHERE seq > $1 ORDER BY seq LIMIT $2
+	) c
+	LEFT JOIN LATERAL (
+		SELECT e.type, e.ref, e.actor_id, e.actor_kind, e.payload FROM event e
+		WHERE e.seq = c.seq AND c.event_type IS NOT NULL
+		LIMIT 1
+	) e ON true
+	ORDER BY c.seq`
 
 // A querier is a pool or a transaction.
 type querier interface {
@@ -60,7 +89,18 @@ type querier interface {
 
 // readLog returns the rows after a seq, at most limit.
 func readLog(ctx context.Context, db querier, after artifact.Seq, limit int) ([]logRow, error) {
-	rows, err := db.Query(ctx, logQuery, int64(after), limit, maxReadBytes)
+	return queryLog(ctx, db, after, logQuery, int64(after), limit, maxReadBytes)
+}
+
+// readScopes returns the public rows of scopes after a seq and up to another, at
+// most limit. It reports whether these are all.
+func readScopes(ctx context.Context, db querier, scopes []string, after, upTo artifact.Seq, limit int) (rows []logRow, all bool, err error) {
+	rows, err = queryLog(ctx, db, after, scopeRowsQuery, int64(after), limit, maxReadBytes, scopes, int64(upTo))
+	return rows, len(rows) < limit && sizeOf(rows) < maxReadBytes, err
+}
+
+func queryLog(ctx context.Context, db querier, after artifact.Seq, query string, args ...any) ([]logRow, error) {
+	rows, err := db.Query(ctx, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read the log after %d: %w", after, err)
 	}
@@ -139,6 +179,17 @@ func noteCheckpoint(ctx context.Context, db querier, at chainCursor) error {
 	return err
 }
 
+// commitEnd returns where the last whole commit up to a seq ends; the seq itself
+// when the log does not tell.
+func commitEnd(ctx context.Context, db querier, at artifact.Seq) (end artifact.Seq, err error) {
+	const query = `SELECT seq FROM feed.change WHERE seq <= $1 AND commit_seq = seq ORDER BY seq DESC LIMIT 1`
+	err = db.QueryRow(ctx, query, int64(at)).Scan(&end)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return at, nil
+	}
+	return end, err
+}
+
 // errNoSuchSeq reports a seq in the jump between two epochs.
 var errNoSuchSeq = errors.New("no row of the log has this seq")
 
@@ -149,7 +200,7 @@ func chainAt(ctx context.Context, db querier, at artifact.Seq) (artifact.Hash, e
 		return artifact.Hash{}, err
 	}
 	for c.seq < at {
-		rows, err := readLog(ctx, db, c.seq, int(min(at-c.seq, checkpointEvery)))
+		rows, err := queryLog(ctx, db, c.seq, chainQuery, int64(c.seq), int(min(at-c.seq, checkpointEvery)))
 		if err != nil {
 			return artifact.Hash{}, err
 		}
@@ -157,6 +208,9 @@ func chainAt(ctx context.Context, db querier, at artifact.Seq) (artifact.Hash, e
 			return artifact.Hash{}, fmt.Errorf("the log ends at %d, before %d", c.seq, at)
 		}
 		for i := range rows {
+			if c.seq == at { // a read across the jump of an epoch brings more
+				break
+			}
 			if rows[i].Seq > at {
 				return artifact.Hash{}, errNoSuchSeq
 			}

@@ -45,7 +45,7 @@ func (f *fixture) checkScopes(t *testing.T) {
 	}
 	sums := make(replicate.Sums)
 	for at := artifact.Seq(0); int64(at) < int64(head); {
-		page, err := reader.Next(t.Context())
+		page, err := reader.Next(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -158,7 +158,7 @@ func (h *Hub) listenOnce(ctx context.Context) (heard bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing is lost with it
+	defer conn.Close(context.WithoutCancel(ctx)) // nothing is lost with it
 	if _, err := conn.Exec(ctx, `LISTEN `+logChannel); err != nil {
 		return false, err
 	}

@@ -25,7 +25,7 @@ func readScopes(t *testing.T, log replicate.Log, from, to artifact.Seq, scopes .
 	}
 	last = maps.Clone(hello.Prev)
 	for at := from; at < to; {
-		p, err := reader.Next(t.Context())
+		p, err := reader.Next(t.Context(), nil)
 		if err != nil {
 			t.Fatalf("Next after %d: %v", at, err)
 		}

@@ -115,8 +115,12 @@ func (p *pump) start(ctx context.Context) (chainCursor, error) {
 	if at.seq < first && !at.precedes(first) {
 		return at, fmt.Errorf("the log begins at %d, after its last checkpoint at %d", first, at.seq)
 	}
+	end, err := commitEnd(ctx, p.db, at.seq)
+	if err != nil {
+		return at, err
+	}
 	p.prev = previous{at: at.seq}
-	p.ring.begin(at)
+	p.ring.begin(at, end)
 	return at, nil
 }
 
@@ -216,15 +220,24 @@ type ring struct {
 	head    artifact.Seq // end of the last whole commit
 	bytes   int
 	limit   int
-	changed chan struct{} // closed and replaced when head moves
+	changed chan struct{}          // closed and replaced when head moves
+	spans   map[artifact.Seq]*span // by the seq that they begin after
+	order   []*span                // those of spans and some that were replaced, oldest first
+	pages   atomic.Int64           // bytes of the spans' pages; no lock guards it
 }
+
+// maxPages bounds the pages that are kept ready, in bytes.
+const maxPages = 16 << 20
 
 const entryOverhead = 128 // bytes of an entry beside its wire form
 
-func (r *ring) begin(at chainCursor) {
+// begin makes the ring empty after a position. The last commit that is whole before
+// it ends at a seq: a checkpoint may stand within one.
+func (r *ring) begin(at chainCursor, end artifact.Seq) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.base, r.head, r.entries, r.bytes = at, at.seq, nil, 0
+	r.base, r.head, r.entries, r.bytes = at, end, nil, 0
+	r.dropSpans()
 	r.signal()
 }
 
@@ -296,6 +309,79 @@ func (r *ring) withhold(latest []entry) {
 	}
 	copy(latest, kept[len(kept)-len(latest):])
 	r.entries = kept
+	r.dropSpans()
+}
+
+// dropSpans drops all ready pages. The caller holds mu.
+func (r *ring) dropSpans() {
+	for _, s := range r.order {
+		s.drop()
+	}
+	r.spans, r.order = nil, nil
+}
+
+// span returns what the ring holds after a seq, nil at its head, and what to wait
+// on then. It reports false when the ring does not reach back to the seq.
+func (r *ring) span(seq artifact.Seq) (s *span, changed <-chan struct{}, ok bool) {
+	r.mu.RLock()
+	s, changed, ok = r.spanAt(seq), r.changed, seq >= r.base.seq && seq <= r.head
+	done := !ok || s != nil || seq == r.head
+	r.mu.RUnlock()
+	if done {
+		return s, changed, ok
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if seq < r.base.seq { // dropped meanwhile
+		return nil, r.changed, false
+	}
+	if s := r.spanAt(seq); s != nil {
+		return s, r.changed, true
+	}
+	for len(r.order) > 0 && r.pages.Load() > maxPages {
+		old := r.order[0]
+		old.drop()
+		if r.spans[old.from] == old {
+			delete(r.spans, old.from)
+		}
+		r.order[0] = nil
+		r.order = r.order[1:]
+	}
+	s = newSpan(seq, r.stretch(seq), r.head, &r.pages)
+	if r.spans == nil {
+		r.spans = make(map[artifact.Seq]*span)
+	}
+	r.spans[seq] = s
+	r.order = append(r.order, s)
+	return s, r.changed, true
+}
+
+// spanAt returns a span that was made, unless much has come to the ring since: then
+// a follower is better served with one page than with many. The caller holds mu.
+func (r *ring) spanAt(seq artifact.Seq) *span {
+	s := r.spans[seq]
+	if s == nil || seq < r.base.seq || s.to == r.head || 2*len(s.entries) >= len(r.stretch(seq)) {
+		return s
+	}
+	return nil
+}
+
+// stretch returns the entries that a span after a seq has: all up to the head, or
+// up to a place where those of other followers end too, so that laggards come to
+// read the same pages. The caller holds mu; the seq is before the head.
+func (r *ring) stretch(seq artifact.Seq) []entry {
+	from, to := r.find(seq), r.find(r.head)
+	if to-from <= replicate.MaxPageRows {
+		return r.entries[from:to:to]
+	}
+	to = r.find(seq - seq%replicate.MaxPageRows + replicate.MaxPageRows)
+	for i := to; i > from; i-- {
+		if e := &r.entries[i-1]; e.seq == e.commit {
+			return r.entries[from:i:i]
+		}
+	}
+	to = from + replicate.MaxPageRows // within a large commit
+	return r.entries[from:to:to]
 }
 
 // withheld returns a row's wire form without what it says of its thing.

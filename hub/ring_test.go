@@ -16,7 +16,7 @@ func TestRing(t *testing.T) {
 		r := &ring{limit: random.IntN(4000), changed: make(chan struct{})}
 		var log []entry // of whole commits
 		var seq artifact.Seq
-		r.begin(chainCursor{})
+		r.begin(chainCursor{}, 0)
 		for step := range 40 {
 			if step == 20 {
 				seq += replicate.EpochJump
@@ -84,7 +84,7 @@ func checkRing(t *testing.T, r *ring, log []entry) {
 // BenchmarkRingAdd adds single rows to a ring that is full.
 func BenchmarkRingAdd(b *testing.B) {
 	r := &ring{limit: 16 << 20, changed: make(chan struct{})}
-	r.begin(chainCursor{})
+	r.begin(chainCursor{}, 0)
 	wire := make([]byte, 512)
 	var seq artifact.Seq
 	b.ReportAllocs()

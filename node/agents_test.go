@@ -84,7 +84,7 @@ func (w *twin) catchUp(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	for w.store.Applied() < head {
-		page, err := w.feed.Next(ctx)
+		page, err := w.feed.Next(ctx, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,7 +14,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -142,29 +141,14 @@ func parseFill(q url.Values) (r FillRequest, err error) {
 }
 
 func (h *FillHandler) stream(ctx context.Context, w http.ResponseWriter, req *http.Request, r FillRequest, scopes []string, hello *FillHello) error {
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("Vary", "Accept-Encoding")
-	out := &flusher{w: w, rc: http.NewResponseController(w), wait: cmp.Or(h.WriteWait, 30*time.Second)}
-	if strings.Contains(req.Header.Get("Accept-Encoding"), "zstd") {
-		w.Header().Set("Content-Encoding", "zstd")
-		enc, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(512<<10))
-		if err != nil {
-			return err
-		}
-		defer enc.Close() //nolint:errcheck // a reader sees whether its stream is whole
-		out.enc = enc
-	}
-	first, err := json.Marshal(struct {
+	out := newSender(w, req, h.WriteWait)
+	err := out.value(struct {
 		Type     string           `json:"type"`
 		Hello    *Hello           `json:"hello"`
 		Head     artifact.Seq     `json:"head"`
 		Estimate map[string]int64 `json:"estimate"`
 	}{FrameHello, &hello.Hello, hello.Head, hello.Estimate})
 	if err != nil {
-		return err
-	}
-	if err := out.line(append(first, '\n')); err != nil {
 		return err
 	}
 	var buf []byte
@@ -176,7 +160,7 @@ func (h *FillHandler) stream(ctx context.Context, w http.ResponseWriter, req *ht
 		if buf, err = page.appendJSON(buf[:0]); err != nil {
 			return err
 		}
-		if err := out.line(buf); err != nil {
+		if err := out.plain(buf); err != nil {
 			return err
 		}
 		place = page.Next
@@ -185,18 +169,14 @@ func (h *FillHandler) stream(ctx context.Context, w http.ResponseWriter, req *ht
 }
 
 // end tells the reader why its stream ends, if it still listens.
-func (h *FillHandler) end(ctx context.Context, out *flusher, cause error) error {
+func (h *FillHandler) end(ctx context.Context, out *sender, cause error) error {
 	reason := "the hub stops"
 	if e, ok := errors.AsType[*artifact.Error](cmp.Or(context.Cause(ctx), cause)); ok {
 		reason = e.Message
 	} else if ctx.Err() == nil {
 		reason = "the back-fill failed"
 	}
-	line, err := json.Marshal(Frame{Type: FrameReset, Reason: reason})
-	if err != nil {
-		return err
-	}
-	if err := out.line(append(line, '\n')); err != nil {
+	if err := out.value(Frame{Type: FrameReset, Reason: reason}); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {

@@ -3,16 +3,11 @@ package replicate
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"os"
-	"strings"
 	"time"
-
-	"github.com/klauspost/compress/zstd"
 
 	"github.com/scidex-ai/substrate/artifact"
 )
@@ -28,11 +23,11 @@ type Log interface {
 
 // A Reader reads a log forward.
 type Reader interface {
-	// Next returns the next page. It waits for one until ctx ends, and then
-	// returns ctx's error. A page without rows moves the cursor.
-	Next(ctx context.Context) (Page, error)
+	// Next returns the next page, or nil when quiet fires before there is one. It
+	// may be one that others are sent too. A page without rows moves the cursor.
+	Next(ctx context.Context, quiet <-chan time.Time) (*Page, error)
 	// Beat returns an empty page at the reader's position, with the log's head.
-	Beat() Page
+	Beat() *Page
 }
 
 // A Handler serves a log as GET /feed?cursor=[EPOCH:]SEQ&chain=HASH: a stream of
@@ -107,97 +102,41 @@ func parsePosition(req *http.Request) (p Position, err error) {
 }
 
 func (h *Handler) stream(ctx context.Context, w http.ResponseWriter, req *http.Request, reader Reader, hello Hello) error {
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("Vary", "Accept-Encoding")
-	out := &flusher{w: w, rc: http.NewResponseController(w), wait: cmp.Or(h.WriteWait, 30*time.Second)}
-	if strings.Contains(req.Header.Get("Accept-Encoding"), "zstd") {
-		w.Header().Set("Content-Encoding", "zstd")
-		enc, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(512<<10))
-		if err != nil {
-			return err
-		}
-		defer enc.Close() //nolint:errcheck // a follower sees whether its stream is whole
-		out.enc = enc
-	}
-	first, err := json.Marshal(Frame{Type: FrameHello, Hello: &hello, To: reader.Beat().From, Head: hello.Head})
-	if err != nil {
+	out := newSender(w, req, h.WriteWait)
+	if err := out.value(&Frame{Type: FrameHello, Hello: &hello, To: reader.Beat().From, Head: hello.Head}); err != nil {
 		return err
 	}
-	if err := out.line(append(first, '\n')); err != nil {
-		return err
-	}
-	var buf []byte
+	interval := cmp.Or(h.Beat, BeatInterval)
+	quiet := time.NewTimer(interval)
+	defer quiet.Stop()
 	for {
-		page, err := nextOrBeat(ctx, reader, cmp.Or(h.Beat, BeatInterval))
+		page, err := reader.Next(ctx, quiet.C)
 		if err != nil {
 			return h.end(ctx, out, err)
 		}
-		buf = page.appendJSON(buf[:0])
-		if err := out.line(buf); err != nil {
+		if page == nil {
+			page = reader.Beat()
+		}
+		if err := out.page(page); err != nil {
 			return err
 		}
-		if cap(buf) > 2*MaxPageBytes {
-			buf = nil // a rare large page need not be kept
-		}
+		quiet.Reset(interval)
 	}
-}
-
-// nextOrBeat returns the next page, or a beat when there is none for a while.
-func nextOrBeat(ctx context.Context, reader Reader, interval time.Duration) (Page, error) {
-	wait, cancel := context.WithTimeout(ctx, interval)
-	defer cancel()
-	page, err := reader.Next(wait)
-	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-		return reader.Beat(), nil
-	}
-	return page, err
 }
 
 // end tells the follower why its stream ends, if it still listens.
-func (h *Handler) end(ctx context.Context, out *flusher, cause error) error {
+func (h *Handler) end(ctx context.Context, out *sender, cause error) error {
 	reason := "the hub stops"
 	if e, ok := errors.AsType[*artifact.Error](context.Cause(ctx)); ok {
 		reason = e.Message
 	} else if ctx.Err() == nil {
 		reason = "the feed failed"
 	}
-	line, err := json.Marshal(Frame{Type: FrameReset, Reason: reason})
-	if err != nil {
-		return err
-	}
-	if err := out.line(append(line, '\n')); err != nil {
+	if err := out.value(&Frame{Type: FrameReset, Reason: reason}); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // ctx has ended, which the follower was told
 	}
 	return cause
-}
-
-// A flusher writes lines through to the network, each within a deadline.
-type flusher struct {
-	w    io.Writer
-	enc  *zstd.Encoder // nil without compression
-	rc   *http.ResponseController
-	wait time.Duration
-}
-
-func (f *flusher) line(b []byte) error {
-	if err := f.rc.SetWriteDeadline(time.Now().Add(f.wait)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return err
-	}
-	if f.enc == nil {
-		if _, err := f.w.Write(b); err != nil {
-			return err
-		}
-		return f.rc.Flush()
-	}
-	if _, err := f.enc.Write(b); err != nil {
-		return err
-	}
-	if err := f.enc.Flush(); err != nil {
-		return err
-	}
-	return f.rc.Flush()
 }

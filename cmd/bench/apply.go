@@ -72,7 +72,7 @@ func readLog(ctx context.Context, h *hub.Hub) (pages []replicate.Batch, hello re
 		return nil, hello, err
 	}
 	for {
-		page, err := reader.Next(ctx)
+		page, err := reader.Next(ctx, nil)
 		if err != nil {
 			return nil, hello, err
 		}
