@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/replicate"
@@ -118,7 +119,11 @@ const longReadQuery = `SELECT set_config('statement_timeout', '10min', true), se
 
 // snapshot runs f on one state of the tables, that of the log up to head.
 func (h *Hub) snapshot(ctx context.Context, f func(tx pgx.Tx, head artifact.Seq) error) error {
-	return pgx.BeginTxFunc(ctx, h.db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+	return snapshot(ctx, h.db, f)
+}
+
+func snapshot(ctx context.Context, db *pgxpool.Pool, f func(tx pgx.Tx, head artifact.Seq) error) error {
+	return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, longReadQuery); err != nil {
 			return err
 		}

@@ -17,35 +17,40 @@ import (
 // The rows of the tables in the form of the feed, by key: of the scope $1, of the
 // type $2 and with the ids $3. Each has a condition as its arm of digestQuery does.
 const (
-	storedHeadsQuery = `
+	allHeadsQuery = `
 		SELECT` + headColumns + `
-		FROM artifact a
+		FROM artifact a`
+	storedHeadsQuery = allHeadsQuery + `
 		WHERE a.scope = $1 AND a.type = $2 AND a.id = ANY ($3) AND a.audience = 'scope'`
-	storedVersionsQuery = `
+	allVersionsQuery = `
 		SELECT r.type, r.id, r.revision, r.scope, r.content_hash, r.schema_version, r.title, r.state, r.note, r.provenance,
 			r.additional_signatures, r.redaction, r.created_at, r.created_by, r.row_hash, r.content
-		FROM artifact_revision r
+		FROM artifact_revision r`
+	storedVersionsQuery = allVersionsQuery + `
 		WHERE r.scope = $1 AND r.type = $2 AND r.id = ANY ($3)
 			AND NOT EXISTS (SELECT FROM artifact n WHERE n.type = r.type AND n.id = r.id AND n.audience = 'participants')`
-	storedLinksQuery = `
+	allLinksQuery = `
 		SELECT l.id, l.from_type, l.from_id, l.predicate, l.to_ref, l.scope, l.evidence_refs, l.evidence, l.created_at, l.created_by, l.row_hash
-		FROM link l
+		FROM link l`
+	storedLinksQuery = allLinksQuery + `
 		WHERE l.scope = $1 AND $2 = 'kg_edge' AND l.id = ANY ($3)
 			AND NOT EXISTS (SELECT FROM artifact n WHERE n.type = l.from_type AND n.id = l.from_id AND n.audience = 'participants')
 			AND NOT EXISTS (SELECT FROM artifact n WHERE n.type = l.to_type AND n.id = l.to_id AND n.audience = 'participants')`
-	// With the last one of those that are summed up with each: it tells the sums.
-	storedSignalsQuery = `
+	allSignalsQuery = `
 		SELECT s.id, s.type, s.artifact, s.scope, s.kind, s.dimension, s.voter, s.voter_kind, s.value::text, s.weight::text, s.reason, s.metadata,
 			s.created_at, s.created_by, s.row_hash, s.aggregate
-		FROM (
+		FROM signal s`
+	// With the last one of those that are summed up with each: it tells the sums.
+	storedSignalsQuery = allSignalsQuery + `
+		JOIN (
 			SELECT w.id, (
 				SELECT l.id FROM signal l WHERE l.type = w.type AND l.artifact = w.artifact AND l.kind = w.kind AND l.dimension = w.dimension
 				ORDER BY l.id DESC LIMIT 1) AS last
 			FROM signal w
 			WHERE w.scope = $1 AND $2 = 'signal' AND w.id = ANY ($3)
 				AND NOT EXISTS (SELECT FROM artifact n WHERE n.type = w.type AND n.id = w.artifact AND n.audience = 'participants')
-		) g
-		JOIN signal s ON s.scope = $1 AND s.id IN (g.id, g.last)`
+		) g ON s.id IN (g.id, g.last)
+		WHERE s.scope = $1`
 	storedEventsQuery = `
 		SELECT e.seq, e.type, e.ref, e.scope, e.actor_id, e.actor_kind, e.at, e.payload
 		FROM event e

@@ -74,7 +74,7 @@ func (n *Node) ServeControl(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 		err = srv.Close()
-		_ = <-served // that it was closed
+		<-served //nolint:errcheck // it was closed
 		return err
 	}
 }

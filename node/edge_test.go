@@ -24,6 +24,7 @@ func TestRemarksReplicate(t *testing.T) {
 		t.Helper()
 		l.caughtUp(t)
 		l.verify(t, l.a, l.b)
+		l.verifyHub(t)
 		for on, ref := range comments {
 			if _, err := verb.Get.Call(t.Context(), l.at(t, l.a, "ada"), verb.GetRequest{Ref: ref}); err != nil {
 				t.Errorf("%s: the comment on %s at its lab's node: %v", when, on, err)

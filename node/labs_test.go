@@ -17,6 +17,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/hub"
 	"github.com/scidex-ai/substrate/node"
 	"github.com/scidex-ai/substrate/verb"
 )
@@ -197,6 +198,15 @@ func (l *labs) verify(t *testing.T, nodes ...*lab) {
 	}
 }
 
+// verifyHub checks the hub's tables against themselves.
+func (l *labs) verifyHub(t *testing.T) {
+	t.Helper()
+	v, err := hub.Verify(t.Context(), l.db)
+	if err != nil || v.Total > 0 {
+		t.Errorf("the hub is at fault: %+v, %v", v.Faults, err)
+	}
+}
+
 func TestTwoLabs(t *testing.T) {
 	l := newLabs(t)
 	read := func(c *verb.Client, ref artifact.Ref) error {
@@ -219,6 +229,7 @@ func TestTwoLabs(t *testing.T) {
 			}
 		}
 		l.verify(t, l.a, l.b)
+		l.verifyHub(t)
 	})
 	t.Run("a node serves its own lab's members alone", func(t *testing.T) {
 		for name, c := range map[string]struct {
@@ -278,6 +289,7 @@ func TestTwoLabs(t *testing.T) {
 			t.Errorf("get by who keeps it = %v", err)
 		}
 		l.verify(t, l.a, l.b)
+		l.verifyHub(t)
 	})
 	t.Run("a redaction leaves no bytes anywhere", func(t *testing.T) {
 		must(t, verb.Redact, l.as(t, "root"), verb.RedactRequest{Ref: mine.Ref.Current().String(), Reason: "names a patient", Revisions: 2})
@@ -319,6 +331,7 @@ func TestTwoLabs(t *testing.T) {
 			t.Errorf("an admin: %v", err)
 		}
 		l.verify(t, l.a, l.b)
+		l.verifyHub(t)
 		// SPEC-001 §13.8: events of messages and of the system are for others.
 		ctx := verb.WithCaller(t.Context(), &verb.Caller{Actor: artifact.Actor{ID: "ada"}, Permissions: permissions["ada"], Access: l.a.Store().Access()})
 		seen := make(map[string]bool)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -254,6 +255,7 @@ func (l *labs) insertLinks(t *testing.T, n int) {
 		if _, err := tx.CopyFrom(t.Context(), pgx.Identifier{"link"}, columns, pgx.CopyFromRows(rows)); err != nil {
 			return err
 		}
+		//nolint:dupword // SQL's arguments
 		const query = `
 			SELECT feed.append(
 				array_fill(1, ARRAY[$4::int]), array_fill('public'::text, ARRAY[$4::int]), array_fill('commons'::text, ARRAY[$4::int]), array_fill('link'::text, ARRAY[$4::int]), array_fill('P'::text, ARRAY[$4::int]),
@@ -320,7 +322,7 @@ func TestRepairWhileWritersRun(t *testing.T) {
 				_, err = verb.Update.Call(t.Context(), ada, verb.UpdateRequest{Ref: made.Ref.Current().String(), BaseContentHash: made.ContentHash, Title: "again"})
 			}
 			if err == nil && i%2 == 0 {
-				_, err = verb.Signal.Call(t.Context(), ada, verb.SignalRequest{Ref: "hypothesis:h0", Kind: "vote", Value: json.Number(fmt.Sprint(i%3 - 1)), Reason: fmt.Sprint(i)})
+				_, err = verb.Signal.Call(t.Context(), ada, verb.SignalRequest{Ref: "hypothesis:h0", Kind: "vote", Value: json.Number(strconv.Itoa(i%3 - 1)), Reason: strconv.Itoa(i)})
 			}
 			if err != nil {
 				t.Error(err)
@@ -358,6 +360,7 @@ func TestRepairWhileWritersRun(t *testing.T) {
 	writers.Wait()
 	l.caughtUp(t)
 	l.verify(t, l.a, l.b)
+	l.verifyHub(t)
 }
 
 // TestSelfCheckMends is what users of a file system for replicas met, whose nodes

@@ -119,9 +119,8 @@ func TestTypeAtRunTime(t *testing.T) {
 	if string(d.Content) != `{"reagents":["x"]}` || d.UpgradedContent != nil || d.SchemaVersion != 2 {
 		t.Errorf("assay:d once it was updated = %s, upgraded %s", d.Content, d.UpgradedContent)
 	}
-	if report, err := l.a.Verify(t.Context()); err != nil || len(report.Differences) > 0 {
-		t.Errorf("verify = %v, %v", report.Differences, err)
-	}
+	l.verify(t, l.a)
+	l.verifyHub(t)
 }
 
 func object(v map[string]any) json.RawMessage {
