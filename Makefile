@@ -71,6 +71,11 @@ bench: ## measure, each figure beside its floor in the same run
 	$(GO) run -tags $(TAGS) ./cmd/bench
 	$(GO) test -tags $(TAGS) -run '^$$' -bench Visible -benchtime 3s ./hub ./node
 
+.PHONY: torture
+torture: build ## break the running product on purpose, in rounds (ROUNDS, 100; FOR, 1h)
+	@scripts/need.sh postgres
+	$(GO) run -tags $(TAGS) ./cmd/torture -bin $(BIN) -rounds $${ROUNDS:-100} -for $${FOR:-1h} $(TORTURE)
+
 .PHONY: fuzz
 fuzz: ## fuzz each parser for a while (FUZZTIME, 30s)
 	@for pkg in $$($(GO) list -tags $(TAGS) ./...); do \

@@ -33,6 +33,7 @@ var layers = map[string][]string{
 	"internal/postgres":        {},
 	"internal/pgtest":          {"internal/postgres"},
 	"cmd/scidex":               {"artifact", "verb", "replicate", "hub", "node", "sample", "internal/load", "internal/postgres"},
+	"cmd/torture":              {"artifact", "verb", "internal/postgres"},
 	"cmd/bench":                {"artifact", "verb", "replicate", "hub", "node", "internal/postgres"},
 }
 

@@ -68,11 +68,11 @@ func (s *Store) Apply(ctx context.Context, b replicate.Batch) error {
 	ctx = context.WithoutCancel(ctx) // a commit is made or not; it is short
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	err := s.apply(ctx, b)
-	if err != nil {
+	if err := s.apply(ctx, b); err != nil {
 		s.abort(ctx)
+		return transient(err)
 	}
-	return err
+	return nil
 }
 
 func (s *Store) apply(ctx context.Context, b replicate.Batch) error {

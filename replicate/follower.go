@@ -59,7 +59,9 @@ func (f *Follower) Run(ctx context.Context) error {
 		}
 		var own *handleError
 		gap, isGap := errors.AsType[*GapError](err)
+		_, passes := errors.AsType[*TransientError](err)
 		switch {
+		case passes:
 		case isGap:
 			at, perr := f.Sink.Position(ctx)
 			if perr != nil || at.Seq == gapAt {
@@ -73,7 +75,7 @@ func (f *Follower) Run(ctx context.Context) error {
 		}
 		status.Connected, status.Err = false, err
 		f.tell(status)
-		if status.Heard != before {
+		if status.Heard != before && !passes {
 			wait = least // it worked for a while
 		}
 		f.Log.WarnContext(ctx, "feed interrupted", "err", err, "retry_in", wait, "next", hint(err))
@@ -86,8 +88,23 @@ func (f *Follower) Run(ctx context.Context) error {
 	}
 }
 
+// A TransientError is a sink's that may pass by itself. Nothing of what it was to
+// apply was kept; the follower brings it again.
+type TransientError struct {
+	Err  error
+	Next string // what a person may do
+}
+
+func (e *TransientError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what e marks.
+func (e *TransientError) Unwrap() error { return e.Err }
+
 // hint says what a person may do about a broken stream; often nothing.
 func hint(err error) string {
+	if passing, ok := errors.AsType[*TransientError](err); ok {
+		return passing.Next
+	}
 	e, ok := errors.AsType[*artifact.Error](err)
 	switch {
 	case !ok:
