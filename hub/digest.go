@@ -50,9 +50,8 @@ const (
 type digests struct {
 	turn chan struct{} // held by whoever scans
 	last atomic.Pointer[scan]
+	made atomic.Int64 // scans, since the start
 }
-
-func newDigests() digests { return digests{turn: make(chan struct{}, 1)} }
 
 // A scan is what all scopes came to at a seq.
 type scan struct {
@@ -110,6 +109,7 @@ func (h *Hub) scanned(ctx context.Context, since time.Time) (*scan, error) {
 		return nil, fmt.Errorf("digest: %w", err)
 	}
 	h.digests.last.Store(next)
+	h.digests.made.Add(1)
 	return next, nil
 }
 

@@ -6,10 +6,15 @@ import (
 	"fmt"
 	"reflect"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/hub"
+	"github.com/scidex-ai/substrate/internal/pgtest"
 	"github.com/scidex-ai/substrate/replicate"
 	"github.com/scidex-ai/substrate/verb"
 )
@@ -162,4 +167,120 @@ func seqOf(t *testing.T, row string) artifact.Seq {
 		t.Fatal(err)
 	}
 	return r.Seq
+}
+
+// TestDigestsShareAScan checks that many who ask at once cost one reading of the
+// tables, and that all are answered exactly for where they are.
+func TestDigestsShareAScan(t *testing.T) {
+	counts := prometheus.NewRegistry()
+	f := newHubWith(t, hub.Config{DB: pgtest.New(t, initHub), Metrics: counts})
+	want := make(map[artifact.Seq]replicate.Digest)
+	for i := range 5 {
+		f.mustCreate(t, hypothesis(fmt.Sprint("h", i), "x"))
+		head := f.head(t)
+		rows, _ := readTo(t, f, 0, head)
+		want[head] = foldLog(t, rows, head)
+	}
+	var all sync.WaitGroup
+	for range 20 {
+		for at, d := range want {
+			all.Go(func() {
+				got, err := f.Digest(t.Context(), commons, at)
+				if diff := got.Diff(d); err != nil || diff != nil || got.Seq != at {
+					t.Errorf("digest at %d: %v, %v", at, diff, err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	// What is written after a scan is told from the log.
+	f.mustCreate(t, hypothesis("later", "x"))
+	head := f.head(t)
+	rows, _ := readTo(t, f, 0, head)
+	if got, err := f.Digest(t.Context(), commons, head); err != nil || got.Diff(foldLog(t, rows, head)) != nil {
+		t.Errorf("digest at %d differs from the log: %v", head, err)
+	}
+	families, err := counts.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range families {
+		if m.GetName() == "scidex_hub_digest_scans_total" {
+			if n := m.GetMetric()[0].GetCounter().GetValue(); n != 1 {
+				t.Errorf("%g scans for 101 digests, want 1", n)
+			}
+			return
+		}
+	}
+	t.Error("scans are not counted")
+}
+
+// TestDigestOfRanges checks that the parts of a range add up to the digest, at the
+// head and before it, and that a listing is what the parts are made of.
+func TestDigestOfRanges(t *testing.T) {
+	f := newHub(t)
+	ctx := contributor(t.Context())
+	var before artifact.Seq
+	for i := range 40 {
+		made := f.mustCreate(t, hypothesis(fmt.Sprintf("h%02d", i), "x"))
+		if i == 20 {
+			before = f.head(t)
+		}
+		if _, err := verb.Update.Call(ctx, f.verbs, verb.UpdateRequest{Ref: made.Ref.Current().String(), BaseContentHash: made.ContentHash, Title: "again"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, at := range []artifact.Seq{before, f.head(t)} {
+		d, err := f.Digest(t.Context(), commons, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range d.Entries {
+			r := replicate.KeyRange{DigestKey: want.DigestKey}
+			parts, err := f.Buckets(t.Context(), r, 7, at)
+			if err != nil || parts.Seq != at || len(parts.Buckets) > 7 {
+				t.Fatalf("Buckets of %v = %+v, %v", r, parts, err)
+			}
+			sum := replicate.DigestSum{DigestKey: want.DigestKey}
+			listed := sum
+			for _, b := range parts.Buckets {
+				part := replicate.KeyRange{DigestKey: want.DigestKey, After: r.After, To: b.To}
+				list, err := f.Listing(t.Context(), part, at)
+				if err != nil {
+					t.Fatal(err)
+				}
+				own := replicate.DigestSum{DigestKey: want.DigestKey}
+				for _, h := range list.Rows {
+					own.Add(h.Hash)
+					listed.Add(h.Hash)
+				}
+				if own.Count != b.Count || own.XOR != b.XOR {
+					t.Errorf("the rows of %v come to %+v, want %+v", part, own, b)
+				}
+				r.After = b.To
+				sum = replicate.DigestSum{DigestKey: sum.DigestKey, Count: sum.Count + b.Count, XOR: xor(sum.XOR, b.XOR)}
+			}
+			if sum != want || listed != want {
+				t.Errorf("%v at %d: parts come to %+v and rows to %+v, want %+v", want.DigestKey, at, sum, listed, want)
+			}
+		}
+	}
+	c := &replicate.Client{URL: f.serve(t), Token: f.token(t, "vic", verb.Viewer)}
+	at := replicate.Position{HubID: f.HubID(), Epoch: 1, Seq: f.head(t)}
+	if _, err := c.Listing(t.Context(), at, replicate.KeyRange{DigestKey: replicate.DigestKey{Scope: "lab", Kind: replicate.KindLink, Type: replicate.LinkType}}); !artifact.IsCode(err, artifact.CodeNotFound) {
+		t.Errorf("a range of a scope that is not followed: %v", err)
+	}
+	if _, err := c.Stored(t.Context(), at, replicate.RowsRequest{DigestKey: replicate.DigestKey{Scope: "lab", Kind: replicate.KindLink}}); !artifact.IsCode(err, artifact.CodeNotFound) {
+		t.Errorf("rows of a scope that is not followed: %v", err)
+	}
+	at.Epoch = 2
+	if _, err := c.Stored(t.Context(), at, replicate.RowsRequest{}); artifact.AsError(err).Reason != artifact.ReasonCursorDiverged {
+		t.Errorf("rows of another epoch: %v", err)
+	}
+}
+
+func xor(a, b artifact.Hash) artifact.Hash {
+	s := replicate.DigestSum{XOR: a}
+	s.Add(b)
+	return s.XOR
 }

@@ -159,7 +159,7 @@ func Open(ctx context.Context, c Config) (*Hub, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &Hub{config: c, db: c.DB, log: c.Log, id: id, digests: newDigests()}
+	h := &Hub{config: c, db: c.DB, log: c.Log, id: id, digests: digests{turn: make(chan struct{}, 1)}}
 	h.lane = &lane{hub: h}
 	h.solo = make(chan struct{}, max(1, h.db.Config().MaxConns/2)) // they may wait for locks; the rest have connections meanwhile
 	h.fills = make(chan struct{}, fillsAtOnce)

@@ -64,6 +64,9 @@ func newMetrics(h *Hub, r prometheus.Registerer) *metrics {
 	connections := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "scidex_hub_db_connections_in_use", Help: "Connections to PostgreSQL that are in use.",
 	}, func() float64 { return float64(h.db.Stat().AcquiredConns()) })
-	r.MustRegister(m.commits, m.retries, m.grouped, m.shadowed, m.followers, m.trimmed, m.logFirst, m.logBytes, m.behind, head, ringBytes, connections)
+	scans := prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "scidex_hub_digest_scans_total", Help: "Times that all rows were read for the digests of nodes.",
+	}, func() float64 { return float64(h.digests.made.Load()) })
+	r.MustRegister(m.commits, m.retries, m.grouped, m.shadowed, m.followers, m.trimmed, m.logFirst, m.logBytes, m.behind, head, ringBytes, connections, scans)
 	return m
 }
