@@ -106,6 +106,7 @@ var stores = []store{
 			"signalRowsSQL":       "proves the whole replica; no caller gets it",
 			"deleteOrphanSumsSQL": "it erases",
 			"orphans":             "it erases",
+			"checkCursor":         "whether a place in the log is one",
 			"allMembershipsSQL":   "it fills the directory that decides",
 			"allAgentsSQL":        "it fills the directory that decides",
 		},

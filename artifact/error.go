@@ -75,6 +75,8 @@ const (
 	ReasonHubUnreachable      = "hub_unreachable"
 	ReasonOutcomeUnknown      = "outcome_unknown"
 	ReasonReplicaBehind       = "replica_behind"
+	ReasonBootstrapping       = "bootstrapping"
+	ReasonScopeLeft           = "scope_left"
 	ReasonUnknownKey          = "unknown_key"
 	ReasonUnexpectedAnswer    = "unexpected_answer"
 )

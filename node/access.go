@@ -15,10 +15,6 @@ import (
 	"github.com/scidex-ai/substrate/verb"
 )
 
-// ErrScopeGained reports that the node may follow a scope that its replica has
-// never followed: what happened there before is missing.
-var ErrScopeGained = errors.New("the node may follow more scopes than its replica holds")
-
 // isAccess reports whether rows of a kind say who may do what.
 func isAccess(kind string) bool {
 	return kind == replicate.KindMembership || kind == replicate.KindAgent || kind == replicate.KindRevocation
@@ -126,36 +122,68 @@ func (s *Store) loadAccess(ctx context.Context) error {
 }
 
 // Access returns who may do what, as far as the replica knows.
-func (s *Store) Access() *verb.Directory { return &s.access }
+func (s *Store) Access() *verb.Directory { return s.access }
 
-// follow notes which scopes the hub sends. What the replica holds of scopes that
-// it no longer sends is erased.
-func (s *Store) follow(ctx context.Context, p replicate.Position, scopes []string) error {
+// loadFollowed reads which scopes the file holds.
+func (s *Store) loadFollowed(ctx context.Context) error {
 	var raw string
-	var before []string
+	var scopes []string
 	if err := s.conn.QueryRowContext(ctx, `SELECT scopes FROM replica_state`).Scan(&raw); err != nil {
 		return fmt.Errorf("read the followed scopes: %w", err)
 	}
-	if err := json.Unmarshal([]byte(raw), &before); err != nil {
+	if err := json.Unmarshal([]byte(raw), &scopes); err != nil {
 		return fmt.Errorf("read the followed scopes: %w", err)
 	}
-	scopes = slices.Sorted(slices.Values(scopes))
-	if slices.Equal(before, scopes) {
-		return nil
+	s.hold(scopes)
+	return nil
+}
+
+func (s *Store) hold(scopes []string) {
+	s.followed = make(map[string]bool, len(scopes))
+	for _, scope := range scopes {
+		s.followed[scope] = true
 	}
+}
+
+// follow notes which scopes the hub sends. What the replica holds of scopes that
+// it no longer sends is erased. Of those that it has begun to send, all that
+// happened before is missing: they are left out here, and [Store.Gained] names
+// them to whoever makes a replica that has them.
+func (s *Store) follow(ctx context.Context, p replicate.Position, scopes []string) error {
+	scopes = slices.Sorted(slices.Values(scopes))
+	var gained, lost []string
 	if p.Seq > 0 {
-		for _, scope := range scopes {
-			if !slices.Contains(before, scope) {
-				return fmt.Errorf("%w: rebuild it from the hub: scidex node rebuild", ErrScopeGained)
-			}
+		gained = slices.DeleteFunc(slices.Clone(scopes), func(scope string) bool { return s.followed[scope] })
+		scopes = slices.DeleteFunc(scopes, func(scope string) bool { return !s.followed[scope] })
+	}
+	if s.gained.Store(nil); len(gained) > 0 {
+		s.gained.Store(&gained)
+	}
+	for scope := range s.followed {
+		if !slices.Contains(scopes, scope) {
+			lost = append(lost, scope)
 		}
+	}
+	if len(lost) == 0 && len(scopes) == len(s.followed) {
+		return nil
 	}
 	now, err := json.Marshal(scopes)
 	if err != nil {
 		return err
 	}
-	lost := slices.DeleteFunc(before, func(scope string) bool { return slices.Contains(scopes, scope) })
-	return s.leave(ctx, lost, string(now))
+	if err := s.leave(ctx, lost, string(now)); err != nil {
+		return err
+	}
+	s.hold(scopes)
+	return nil
+}
+
+// Gained returns the scopes that the hub sends and the replica does not hold.
+func (s *Store) Gained() []string {
+	if gained := s.gained.Load(); gained != nil {
+		return *gained
+	}
+	return nil
 }
 
 // scoped are the tables whose rows belong to a scope.
@@ -199,8 +227,8 @@ func (s *Store) leave(ctx context.Context, lost []string, followed string) (err 
 		s.access.DropScope(scope)
 		delete(s.trail, scope)
 	}
-	p := s.now.Load().position
-	s.publish(p, recent{floor: p.Seq})
+	m := s.now.Load()
+	s.publishMoment(&moment{position: m.position, recent: recent{floor: m.position.Seq}, lost: append(slices.Clone(m.lost), lost...)})
 	if _, err := s.conn.ExecContext(ctx, "VACUUM"); err != nil {
 		return fmt.Errorf("give the space of lost scopes back: %w", err)
 	}

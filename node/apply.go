@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/replicate"
@@ -28,7 +29,7 @@ func (s *Store) Hello(ctx context.Context, h replicate.Hello) error {
 	p := s.now.Load().position
 	switch {
 	case h.MinReader > replicate.WireVersion:
-		return fmt.Errorf("this node is too old: the hub's feed needs a reader of version %d and this one is %d; install a newer scidex", h.MinReader, replicate.WireVersion)
+		return tooOld(h.MinReader)
 	case h.HubID == "" || h.Epoch < 1:
 		return errors.New("the hub's hello names no hub or epoch")
 	case p.HubID != "" && h.HubID != p.HubID:
@@ -36,7 +37,7 @@ func (s *Store) Hello(ctx context.Context, h replicate.Hello) error {
 	case len(h.Scopes) == 0:
 		return errors.New("the hub's hello names no scope: the node's token may follow none")
 	case p.HubID != "" && h.Epoch != p.Epoch:
-		return fmt.Errorf("%w: it was restored and is in epoch %d, the replica in %d; rebuild the replica: scidex node rebuild", ErrForeignHub, h.Epoch, p.Epoch)
+		return fmt.Errorf("%w: %w, and is in epoch %d, the replica in %d", ErrForeignHub, errRestored, h.Epoch, p.Epoch)
 	}
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -45,6 +46,7 @@ func (s *Store) Hello(ctx context.Context, h replicate.Hello) error {
 	if err := s.follow(ctx, p, h.Scopes); err != nil {
 		return err
 	}
+	maps.DeleteFunc(h.Prev, func(scope string, _ artifact.Seq) bool { return !s.followed[scope] })
 	if err := s.trail.Meet(&h); err != nil {
 		return err
 	}
@@ -117,6 +119,12 @@ func (s *Store) apply(ctx context.Context, b replicate.Batch) error {
 func (s *Store) applyRow(ctx context.Context, r *replicate.Row, upTo artifact.Seq) error {
 	if r.Seq > upTo {
 		return fmt.Errorf("it is beyond its batch, which leads to %d", upTo)
+	}
+	if !s.followed[r.Scope] {
+		if slices.Contains(s.Gained(), r.Scope) {
+			return nil // a replica that has it is made
+		}
+		return fmt.Errorf("it is in the scope %s, which is not followed", r.Scope)
 	}
 	if err := s.commit.follows(r, s.trail); err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -27,6 +28,8 @@ const (
 type moment struct {
 	position replicate.Position
 	recent   recent
+	lost     []string      // scopes that the replica has left since it was opened
+	retired  bool          // another store has taken its place: there is no later moment
 	next     chan struct{} // closed once there is a later moment
 }
 
@@ -56,20 +59,35 @@ func (r *recent) after(cursor artifact.Seq) []artifact.Event {
 
 // publish makes what was committed known. It waits for nobody.
 func (s *Store) publish(p replicate.Position, events recent) {
-	old := s.now.Load()
-	s.now.Store(&moment{position: p, recent: events, next: make(chan struct{})})
+	s.publishMoment(&moment{position: p, recent: events, lost: s.now.Load().lost})
+}
+
+func (s *Store) publishMoment(m *moment) {
+	m.next = make(chan struct{})
+	old := s.now.Swap(m)
 	close(old.next)
+}
+
+// retire tells those who wait for more that it comes from another store.
+func (s *Store) retire() {
+	m := *s.now.Load()
+	m.retired = true
+	s.publishMoment(&m)
 }
 
 // A Subscription is a cursor over the node's event table; what is in memory is
 // only a cache of it. So a slow reader holds nobody up and is never dropped, and
-// one that waits costs nothing. Its methods are for one goroutine at a time.
+// one that waits costs nothing. It outlives the file that it reads: its cursor is
+// a place in the log, and goes on in the next one. Its methods are for one
+// goroutine at a time.
 type Subscription struct {
 	PageSize int // events in a page, at most; 0 means 100
 
-	store  *Store
-	cursor artifact.Seq
-	types  []string
+	current func() *Store
+	store   *Store // that the last page came from
+	scopes  []string
+	cursor  artifact.Seq
+	types   []string
 }
 
 // An EventPage is what is new after a subscription's cursor.
@@ -84,7 +102,7 @@ type EventPage struct {
 // event types wanted; "hypothesis.*" are all whose name begins so, "*" and no
 // types at all mean every one.
 func (s *Store) Subscribe(after artifact.Seq, types []string) *Subscription {
-	return &Subscription{store: s, cursor: after, types: slices.Clone(types)}
+	return &Subscription{current: func() *Store { return s }, store: s, cursor: after, types: slices.Clone(types)}
 }
 
 // Next waits until something was applied after the cursor, and returns the next
@@ -95,12 +113,18 @@ func (b *Subscription) Next(ctx context.Context) (EventPage, error) {
 	if err != nil {
 		return EventPage{}, err
 	}
-	if err := b.store.WaitApplied(ctx, b.cursor+1); err != nil {
+	s, err := b.wait(ctx)
+	if err != nil {
 		return EventPage{}, err
 	}
-	m := b.store.now.Load()
+	defer s.uses.done()
+	m := s.now.Load()
+	scopes := c.VisibleScopes()
+	if err := b.checkScopes(m, scopes); err != nil {
+		return EventPage{}, err
+	}
 	page := EventPage{Events: []artifact.Event{}, Cursor: b.cursor}
-	all, err := b.store.eventsAfter(ctx, m, b.cursor, b.taker(&page, c.VisibleScopes()))
+	all, err := s.eventsAfter(ctx, m, b.cursor, b.taker(&page, scopes))
 	if err != nil {
 		return EventPage{}, err
 	}
@@ -111,6 +135,43 @@ func (b *Subscription) Next(ctx context.Context) (EventPage, error) {
 	page.Backlog = int64(m.position.Seq - page.Cursor)
 	page.CaughtUp = page.Backlog == 0
 	return page, nil
+}
+
+// wait waits until something was applied after the cursor, in whatever store is
+// the current one then, and returns that store in use.
+func (b *Subscription) wait(ctx context.Context) (*Store, error) {
+	for {
+		s := b.current()
+		if s != b.store && s.restored && s.uses.begin() {
+			err := s.checkCursor(ctx, b.cursor)
+			if s.uses.done(); err != nil {
+				return nil, err
+			}
+		}
+		b.store = s
+		if err := s.WaitApplied(ctx, b.cursor+1); err != nil && !errors.Is(err, errRetired) {
+			return nil, err
+		} else if err == nil && s.uses.begin() {
+			return s, nil
+		}
+		if s == b.current() {
+			return nil, errRetired // closed, with none in its place
+		}
+	}
+}
+
+// checkScopes ends a subscription that saw a scope which the node has left.
+func (b *Subscription) checkScopes(m *moment, scopes []string) error {
+	for _, scope := range b.scopes {
+		if slices.Contains(m.lost, scope) && !slices.Contains(scopes, scope) {
+			return &artifact.Error{
+				Code: artifact.CodeUnavailable, Reason: artifact.ReasonScopeLeft, Details: map[string]any{"scope": scope},
+				Message: "the node no longer follows the scope " + scope + ": subscribe anew, at another node for what happens there",
+			}
+		}
+	}
+	b.scopes = scopes
+	return nil
 }
 
 // taker returns a function that puts events into a page, and is false once the
@@ -145,6 +206,31 @@ func (b *Subscription) wants(typ string) bool {
 		}
 		return typ == pattern
 	})
+}
+
+// checkCursor refuses a cursor in the gap that a restore of the hub left, or beyond
+// the log: what it has passed is no longer what happened.
+func (s *Store) checkCursor(ctx context.Context, cursor artifact.Seq) error {
+	p := s.now.Load().position
+	expired := &artifact.Error{
+		Code: artifact.CodeNotFound, Reason: artifact.ReasonCursorExpired, Details: map[string]any{"epoch": p.Epoch, "head": p.Seq},
+		Message: "the cursor names changes that a restore of the hub lost: read anew what you keep, and subscribe after the position that comes with it",
+	}
+	if cursor > p.Seq {
+		return expired
+	}
+	if p.Epoch <= 1 || cursor == p.Seq {
+		return nil
+	}
+	const query = `SELECT coalesce((SELECT max(seq) FROM event WHERE seq <= ?1), 0), coalesce((SELECT min(seq) FROM event WHERE seq > ?1), ?2)`
+	var last, next artifact.Seq
+	if err := s.readers.QueryRowContext(ctx, query, int64(cursor), int64(p.Seq)).Scan(&last, &next); err != nil {
+		return err
+	}
+	if cursor > last && next-last > replicate.EpochJump/2 {
+		return expired
+	}
+	return nil
 }
 
 const eventsSQL = `SELECT seq, type, ref, scope, actor_id, actor_kind, at, payload

@@ -203,7 +203,7 @@ func (f *feed) commits(n int) replicate.Batch {
 
 var discard = slog.New(slog.DiscardHandler)
 
-var hello = replicate.Hello{HubID: "hub-1", Epoch: 1, MinReader: replicate.WireVersion, Scopes: []string{artifact.Commons}}
+var hello = replicate.Hello{HubID: "hub-1", Epoch: 1, MinReader: replicate.WireVersion, Scopes: []string{artifact.Commons, "lab-a"}}
 
 func openStore(tb testing.TB, path string) *node.Store {
 	tb.Helper()

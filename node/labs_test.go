@@ -125,6 +125,11 @@ func (l *labs) serveWith(t *testing.T, c node.Config) *lab {
 		}
 	})
 	t.Cleanup(stop)
+	ctx, done := context.WithTimeout(t.Context(), 20*time.Second)
+	defer done()
+	if err := nd.WaitApplied(ctx, 1); err != nil {
+		t.Fatalf("the node has no replica: %v, %+v", err, nd.Building())
+	}
 	return &lab{Node: nd, id: c.Identity.NodeID, dir: c.Dir, url: srv.URL, stop: stop}
 }
 

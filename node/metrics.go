@@ -36,4 +36,22 @@ func registerMetrics(n *Node, r prometheus.Registerer) {
 	}
 	counter("scidex_node_rows_mended_total", "Rows that were fetched from the hub again because they differed.", n.checks.mended.Load)
 	counter("scidex_node_divergences_total", "Self-checks that found the replica to differ from its hub.", n.checks.found.Load)
+	gauge("scidex_node_bootstrapped", "1 once there is a replica to serve.", func(freshness) float64 {
+		if n.held.load() == nil {
+			return 0
+		}
+		return 1
+	})
+	building := func(name, help string, value func(Building) float64) {
+		gauge(name, help, func(freshness) float64 { return value(n.progress.now()) })
+	}
+	building("scidex_node_building", "1 while a replica is being built.", func(b Building) float64 {
+		if b.Reason == "" {
+			return 0
+		}
+		return 1
+	})
+	building("scidex_node_building_rows", "Rows that the replica has which is being built.", func(b Building) float64 { return float64(b.Rows) })
+	building("scidex_node_building_rows_expected", "Rows that it will have, about.", func(b Building) float64 { return float64(b.Total) })
+	building("scidex_node_building_eta_seconds", "Time until it has them, about.", func(b Building) float64 { return b.ETA.Seconds() })
 }

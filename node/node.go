@@ -66,6 +66,11 @@ type Config struct {
 	// mends what differs; 0 is never.
 	SelfCheck time.Duration
 
+	// RebuildWait bounds the pause before a replica that the hub can no longer keep
+	// up is built anew: nodes that all meet the same do not come at one time. The
+	// default is 30 seconds.
+	RebuildWait time.Duration
+
 	// Origins are the web origins, beside the node's own, whose pages may call it
 	// with the cookie, open websockets and read answers.
 	Origins []string
@@ -88,7 +93,10 @@ type Config struct {
 type Node struct {
 	config   Config
 	log      *slog.Logger
-	store    *Store
+	held     *holder         // of the replica
+	access   *verb.Directory // who may do what, as the replica that is served says
+	wanted   chan plan       // what is to be built
+	progress *progress
 	hub      *verb.Client
 	feed     *replicate.Client
 	verifier *verb.Verifier
@@ -98,6 +106,8 @@ type Node struct {
 
 	repairing sync.Mutex // held during a repair
 	checks    checks
+	builds    int       // within an hour; for the tender alone
+	lastBuild time.Time // for the tender alone
 
 	heardBefore time.Time // when the hub was last heard of before the start
 	heardNoted  time.Time // for the follower alone
@@ -113,12 +123,13 @@ type link struct {
 // ReplicaFile is the name of the replica in a node's directory.
 const ReplicaFile = "replica.db"
 
-// Open opens a node's replica, or makes an empty one. It starts nothing:
-// [Node.Run] does. The caller closes the node.
+// Open opens a node's replica. Without one, [Node.Run] copies the hub before
+// anything is served. Open starts nothing. The caller closes the node.
 func Open(ctx context.Context, c Config) (*Node, error) {
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	c.WriteWait = cmp.Or(c.WriteWait, 2*time.Second)
 	c.StaleAfter = cmp.Or(c.StaleAfter, 15*time.Second)
+	c.RebuildWait = cmp.Or(c.RebuildWait, 30*time.Second)
 	c.OfflineAuthMax = cmp.Or(c.OfflineAuthMax, 24*time.Hour)
 	c.Version = cmp.Or(c.Version, "dev")
 	var err error
@@ -134,11 +145,18 @@ func Open(ctx context.Context, c Config) (*Node, error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the node's directory: %w", err)
 	}
-	store, err := OpenStore(ctx, filepath.Join(c.Dir, ReplicaFile))
+	n := &Node{
+		config: c, log: c.Log, access: new(verb.Directory), wanted: make(chan plan, 1), checks: newChecks(), progress: &progress{log: c.Log},
+		started: time.Now(), heardBefore: readHeard(c.Dir),
+	}
+	store, err := openReplica(ctx, c.Dir)
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{config: c, log: c.Log, store: store, checks: newChecks(), started: time.Now(), heardBefore: readHeard(c.Dir)}
+	n.held = newHolder(store)
+	if store != nil {
+		n.adopt(store)
+	}
 	n.hub = &verb.Client{URL: c.HubURL, HTTP: &http.Client{Transport: c.HTTP.Transport, Timeout: 30 * time.Second}}
 	n.feed = &replicate.Client{URL: c.HubURL, Token: c.Token, HTTP: c.HTTP}
 	keys := keyFile{path: filepath.Join(c.Dir, "jwks.json")}
@@ -146,7 +164,7 @@ func Open(ctx context.Context, c Config) (*Node, error) {
 		URL: c.HubURL + "/.well-known/jwks.json", HTTP: n.hub.HTTP, Load: keys.load, Store: keys.store,
 	}}
 	n.status.Store(new(link))
-	n.verifier.Access = offlineAccess{&store.access, n.tooLongOffline}
+	n.verifier.Access = offlineAccess{n.access, n.tooLongOffline}
 	n.verifier.TrustIssuer, n.verifier.AnonymousRead = true, c.AnonymousRead
 	for i, issuer := range c.Issuers {
 		own := keyFile{path: filepath.Join(c.Dir, "jwks-"+artifact.HashBytes([]byte(issuer.Name)).String()[len("sha256:"):][:16]+".json")}
@@ -155,7 +173,7 @@ func Open(ctx context.Context, c Config) (*Node, error) {
 	}
 	n.verifier.Issuers = c.Issuers
 	if err := n.verifier.Check(); err != nil {
-		return nil, errors.Join(err, store.Close())
+		return nil, errors.Join(err, n.Close())
 	}
 	if c.Identity != nil {
 		key := c.Identity.Key()
@@ -177,31 +195,40 @@ func newTransport() http.RoundTripper {
 	return t
 }
 
-// Store returns the node's replica.
-func (n *Node) Store() *Store { return n.store }
+// openReplica opens the replica of a directory; nil when there is none, or one
+// that never heard of a hub.
+func openReplica(ctx context.Context, dir string) (*Store, error) {
+	path := filepath.Join(dir, ReplicaFile)
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	store, err := OpenStore(ctx, path)
+	if err == nil && store.now.Load().position.HubID == "" {
+		return nil, store.Close()
+	}
+	return store, err
+}
+
+// Store returns the node's replica as it is now; nil while there is none. Another
+// may take its place while the node runs.
+func (n *Node) Store() *Store { return n.held.load() }
 
 // Close closes the replica. Call it after [Node.Run] has returned.
-func (n *Node) Close() error { return n.store.Close() }
+func (n *Node) Close() error { return n.held.close() }
 
-// Run follows the hub until ctx ends, and then returns nil. When the hub and the
-// replica no longer fit together the node says so, goes on answering reads from
-// what it has, and follows no more.
+// Run copies the hub, if the node has no replica yet, and follows it until ctx
+// ends. Then it returns nil. When the hub no longer knows the replica's history,
+// another is built beside it, which is served meanwhile. When the two do not fit
+// together for good, the node says so, goes on answering reads from what it has,
+// and follows no more.
 func (n *Node) Run(ctx context.Context) error {
 	var keys sync.WaitGroup
 	keys.Go(func() { _ = n.verifier.Run(ctx) }) // Open has checked it; all else it tells in the log
 	keys.Go(func() { n.checkItself(ctx) })
 	defer keys.Wait()
-	f := &replicate.Follower{Source: n.feed, Sink: n.store, Log: n.log, Status: n.heard}
-	err := f.Run(ctx)
-	if err == nil || ctx.Err() != nil {
-		return nil
+	for ctx.Err() == nil {
+		n.tend(ctx)
 	}
-	last := *n.status.Load()
-	last.Connected, last.fatal = false, err
-	n.status.Store(&last)
-	n.log.ErrorContext(ctx, "the replica follows its hub no more; reads go on from what it holds", "err", err,
-		"next", "stop the node and run scidex node rebuild")
-	<-ctx.Done()
 	return nil
 }
 
@@ -211,16 +238,24 @@ func (n *Node) heard(s replicate.Status) {
 	if s.Connected {
 		n.noteHeard(s.Heard)
 	}
-	if s.Connected && n.store.Applied() >= s.Head {
+	if s.Connected && n.applied() >= s.Head {
 		next.live = s.Heard
 	}
 	n.status.Store(next)
 }
 
+// applied returns the position of the replica; 0 while there is none.
+func (n *Node) applied() artifact.Seq {
+	if s := n.held.load(); s != nil {
+		return s.Applied()
+	}
+	return 0
+}
+
 // freshness tells how the replica stands now.
 func (n *Node) freshness() (f freshness) {
 	l := n.status.Load()
-	f.applied = n.store.Applied()
+	f.applied = n.applied()
 	f.head = max(l.Head, f.applied)
 	f.connected = l.Connected
 	f.heard, f.fatal = l.Heard, l.fatal

@@ -52,6 +52,14 @@ func (n *Node) noteHeard(at time.Time) {
 	}
 }
 
+// spoke notes that the hub has answered, while it is not followed.
+func (n *Node) spoke() {
+	last := *n.status.Load()
+	last.Heard = time.Now()
+	n.status.Store(&last)
+	n.noteHeard(last.Heard)
+}
+
 // readHeard returns when the hub was last heard of; the start of time for never.
 func readHeard(dir string) time.Time {
 	info, err := os.Stat(filepath.Join(dir, heardFile))

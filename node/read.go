@@ -95,30 +95,52 @@ func (r *readStatements) prepare(ctx context.Context, pool *sql.DB) error {
 // Verbs binds the verbs that are answered from the replica. What no replica
 // holds, artifacts that are for their participants alone, the hub is asked for.
 func (s *Store) Verbs(r *verb.Registry, hub verb.Invoker) {
-	verb.Bind(r, verb.Get, func(ctx context.Context, in verb.GetRequest) (verb.GetResponse, error) {
+	bindReads(r, hub, func() (*Store, error) {
+		if !s.uses.begin() {
+			return nil, errRetired
+		}
+		return s, nil
+	})
+}
+
+// bindReads binds the read verbs to whatever store lease returns for each call.
+func bindReads(r *verb.Registry, hub verb.Invoker, lease func() (*Store, error)) {
+	bindRead(r, verb.Get, lease, func(s *Store, ctx context.Context, in verb.GetRequest) (verb.GetResponse, error) {
 		if s.elsewhere(ctx, in.Ref.Type) {
 			return verb.Get.Call(ctx, hub, in)
 		}
 		return s.get(ctx, in)
 	})
-	verb.Bind(r, verb.List, func(ctx context.Context, in verb.ListRequest) (verb.ListResponse, error) {
+	bindRead(r, verb.List, lease, func(s *Store, ctx context.Context, in verb.ListRequest) (verb.ListResponse, error) {
 		if s.elsewhere(ctx, in.Type) {
 			return verb.List.Call(ctx, hub, in)
 		}
 		return s.list(ctx, in)
 	})
-	verb.Bind(r, verb.Schema, s.schema)
-	verb.Bind(r, verb.Signals, func(ctx context.Context, in verb.SignalsRequest) (verb.SignalsResponse, error) {
+	bindRead(r, verb.Schema, lease, (*Store).schema)
+	bindRead(r, verb.Signals, lease, func(s *Store, ctx context.Context, in verb.SignalsRequest) (verb.SignalsResponse, error) {
 		if s.elsewhere(ctx, in.Ref.Type) {
 			return verb.Signals.Call(ctx, hub, in)
 		}
 		return s.signals(ctx, in)
 	})
-	verb.Bind(r, verb.ScopesList, s.scopesList)
-	verb.Bind(r, verb.ScopesMembers, s.scopesMembers)
-	verb.Bind(r, verb.AgentsGet, s.agentsGet)
-	verb.Bind(r, verb.AgentsList, s.agentsList)
-	verb.Bind(r, verb.AgentsResolve, s.agentsResolve)
+	bindRead(r, verb.ScopesList, lease, (*Store).scopesList)
+	bindRead(r, verb.ScopesMembers, lease, (*Store).scopesMembers)
+	bindRead(r, verb.AgentsGet, lease, (*Store).agentsGet)
+	bindRead(r, verb.AgentsList, lease, (*Store).agentsList)
+	bindRead(r, verb.AgentsResolve, lease, (*Store).agentsResolve)
+}
+
+// bindRead binds one of them.
+func bindRead[In, Out any](r *verb.Registry, v verb.Verb[In, Out], lease func() (*Store, error), f func(*Store, context.Context, In) (Out, error)) {
+	verb.Bind(r, v, func(ctx context.Context, in In) (out Out, err error) {
+		s, err := lease()
+		if err != nil {
+			return out, err
+		}
+		defer s.uses.done()
+		return f(s, ctx, in)
+	})
 }
 
 const elsewhereSQL = `SELECT type FROM schema_registry

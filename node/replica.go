@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -41,11 +42,16 @@ func (f *freshness) phase() view.ReplicaPhase {
 // Status implements [graph.Replica].
 func (n *Node) Status(ctx context.Context) (view.Replica, error) {
 	f := n.freshness()
-	p, err := n.store.Position(ctx)
+	store, err := n.lease()
 	if err != nil {
 		return view.Replica{}, err
 	}
-	count, err := n.store.countArtifacts(ctx)
+	defer store.uses.done()
+	p, err := store.Position(ctx)
+	if err != nil {
+		return view.Replica{}, err
+	}
+	count, err := store.countArtifacts(ctx)
 	if err != nil {
 		return view.Replica{}, err
 	}
@@ -96,7 +102,15 @@ func (s *Store) countArtifacts(ctx context.Context) (count int64, err error) {
 
 // WaitApplied implements [graph.Replica].
 func (n *Node) WaitApplied(ctx context.Context, seq artifact.Seq) error {
-	return n.store.WaitApplied(ctx, seq)
+	for {
+		store, err := n.held.wait(ctx)
+		if err != nil {
+			return err
+		}
+		if err := store.WaitApplied(ctx, seq); !errors.Is(err, errRetired) {
+			return err
+		}
+	}
 }
 
 // Subscribe implements [graph.Replica].
@@ -111,7 +125,12 @@ func (n *Node) Subscribe(ctx context.Context, after *artifact.Seq, types []strin
 	if err := c.NeedSomewhere("subscribing", verb.Viewer); err != nil {
 		return nil, err
 	}
-	start := n.store.Applied()
+	store, err := n.lease()
+	if err != nil {
+		return nil, err
+	}
+	defer store.uses.done()
+	start := store.Applied()
 	if after != nil {
 		if start = *after; !n.reaches(ctx, start) {
 			return nil, &artifact.Error{
@@ -119,11 +138,24 @@ func (n *Node) Subscribe(ctx context.Context, after *artifact.Seq, types []strin
 				Message: "the cursor is ahead of the log: it is not from this hub, or the hub was restored since",
 			}
 		}
+		if start < store.Applied() {
+			if err := store.checkCursor(ctx, start); err != nil {
+				return nil, err
+			}
+		}
 	}
-	sub := n.store.Subscribe(start, types)
-	sub.PageSize = maxBatch
+	sub := n.Follow(start, types)
+	sub.PageSize, sub.scopes = maxBatch, c.VisibleScopes()
 	n.readers.Add(1)
-	return &events{node: n, sub: sub, first: start >= n.store.Applied(), start: start}, nil
+	return &events{node: n, sub: sub, first: start >= store.Applied(), start: start}, nil
+}
+
+// Follow returns a subscription as [Store.Subscribe] does, which outlives the
+// replica that is served now. There must be one.
+func (n *Node) Follow(after artifact.Seq, types []string) *Subscription {
+	sub := n.held.load().Subscribe(after, types)
+	sub.current = n.held.load
+	return sub
 }
 
 // aheadWait bounds how long a subscription's cursor may be ahead of what the node
@@ -163,7 +195,7 @@ type events struct {
 func (e *events) Next(ctx context.Context) (graph.EventPage, error) {
 	if e.first {
 		e.first = false
-		return graph.EventPage{Cursor: e.start, CaughtUp: e.node.store.Applied() >= e.start}, nil
+		return graph.EventPage{Cursor: e.start, CaughtUp: e.node.applied() >= e.start}, nil
 	}
 	p, err := e.sub.Next(ctx)
 	return graph.EventPage(p), err

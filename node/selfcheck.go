@@ -92,7 +92,8 @@ func (n *Node) check(ctx context.Context) {
 	case !c.Equal:
 		c.Reason = report.Differences[0]
 		n.log.ErrorContext(ctx, "the replica differs from its hub and could not be mended", "differences", report.Differences,
-			"mended", report.Mended, "left", report.Left, "next", "stop the node and run scidex node rebuild")
+			"mended", report.Mended, "left", report.Left, "next", "none: another is built beside it")
+		n.Rebuild("the replica differs from its hub and could not be mended: " + c.Reason)
 	case len(report.Rows) > 0:
 		n.log.ErrorContext(ctx, "the replica differed from its hub and was mended", "rows", report.Mended, "first", report.Rows[0], "took", time.Since(began))
 	default:

@@ -48,16 +48,16 @@ func (n *Node) Server(metrics http.Handler) *Server {
 		}}},
 		Websocket: transport.Websocket{
 			Init: n.initSocket, Log: n.log,
-			Valid: stillAllowed, Changed: n.store.access.Changed,
+			Valid: stillAllowed, Changed: n.access.Changed,
 			CheckOrigin: func(req *http.Request) bool { return origins.Check(req) == nil },
 		},
 		Log: n.log,
 	})
 	mux := http.NewServeMux()
-	mux.Handle("/graphql", n.authenticated(limiter, n.consistent(gql)))
-	mux.Handle(verb.PathPrefix, n.consistent((&verb.Server{Registry: registry, Verifier: n.verifier, Limiter: limiter, Log: n.log}).Handler()))
-	mux.Handle(verb.SessionPath, n.session(limiter))
-	mux.Handle(verb.SessionPath+"/", n.session(limiter))
+	mux.Handle("/graphql", n.begun(limiter, n.authenticated(limiter, n.consistent(gql))))
+	mux.Handle(verb.PathPrefix, n.begun(limiter, n.consistent((&verb.Server{Registry: registry, Verifier: n.verifier, Limiter: limiter, Log: n.log}).Handler())))
+	mux.Handle(verb.SessionPath, n.begun(limiter, n.session(limiter)))
+	mux.Handle(verb.SessionPath+"/", n.begun(limiter, n.session(limiter)))
 	openAPI := registry.OpenAPI(n.config.Version, verb.Examples())
 	mux.Handle("GET /openapi.json", limiter.ByAddress(n.log, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		verb.WriteJSON(w, http.StatusOK, openAPI)
@@ -82,7 +82,7 @@ func (n *Node) Server(metrics http.Handler) *Server {
 // verbs binds the read verbs to the replica and the write verbs to the hub.
 func (n *Node) verbs() *verb.Registry {
 	r := new(verb.Registry)
-	n.store.Verbs(r, n.hub)
+	bindReads(r, n.hub, n.lease)
 	forward(r, verb.Create, n.hub)
 	forward(r, verb.Update, n.hub)
 	forward(r, verb.Link, n.hub)
@@ -109,6 +109,21 @@ func (n *Node) verbs() *verb.Registry {
 // forward binds a verb to the hub, which is called with the caller's own token.
 func forward[In, Out any](r *verb.Registry, v verb.Verb[In, Out], hub verb.Invoker) {
 	verb.Bind(r, v, func(ctx context.Context, in In) (Out, error) { return v.Call(ctx, hub, in) })
+}
+
+// begun refuses requests while there is no replica: it is what says who may do
+// what.
+func (n *Node) begun(l *verb.Limiter, next http.Handler) http.Handler {
+	refuse := l.ByAddress(n.log, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		verb.WriteError(req.Context(), w, n.log, n.bootstrapping())
+	}))
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if n.held.load() == nil {
+			refuse.ServeHTTP(w, req)
+			return
+		}
+		next.ServeHTTP(w, req)
+	})
 }
 
 // authenticated passes on requests with a token. A websocket may come without
@@ -173,16 +188,25 @@ func (n *Node) waitFor(ctx context.Context, token string) error {
 	}
 	behind := &artifact.Error{
 		Code: artifact.CodeUnavailable, Reason: artifact.ReasonReplicaBehind, Retryable: true, RetryAfterMS: consistencyWait.Milliseconds(),
-		Message: "the replica does not have the write yet", Details: map[string]any{"applied_seq": n.store.Applied(), "wanted_seq": seq},
+		Message: "the replica does not have the write yet", Details: map[string]any{"applied_seq": n.applied(), "wanted_seq": seq},
 	}
-	if p, err := n.store.Position(ctx); err != nil {
+	store, err := n.lease()
+	if err != nil {
 		return err
-	} else if epoch != 0 && p.Epoch != epoch {
+	}
+	defer store.uses.done()
+	p, err := store.Position(ctx)
+	switch {
+	case err != nil:
+		return err
+	case epoch > p.Epoch:
 		return behind
+	case epoch != 0 && epoch < p.Epoch: // of a write before the hub was restored, which may be lost
+		return store.checkCursor(ctx, seq)
 	}
 	ctx, cancel := context.WithTimeout(ctx, consistencyWait)
 	defer cancel()
-	if n.store.WaitApplied(ctx, seq) != nil {
+	if n.WaitApplied(ctx, seq) != nil {
 		return behind
 	}
 	return nil
@@ -242,10 +266,10 @@ func withRequestID(ctx context.Context, next graphql.OperationHandler) graphql.R
 
 // serveReady says whether the node can answer reads, and how fresh they are.
 func (n *Node) serveReady(w http.ResponseWriter, _ *http.Request) {
-	f := n.freshness()
+	f, building := n.freshness(), n.progress.now()
 	status, code := "ready", http.StatusOK
 	switch {
-	case f.applied == 0:
+	case n.held.load() == nil:
 		status, code = "bootstrapping", http.StatusServiceUnavailable
 	case f.stale, n.trouble(&f) != "":
 		status = "degraded" // reads go on
@@ -253,6 +277,9 @@ func (n *Node) serveReady(w http.ResponseWriter, _ *http.Request) {
 	about := map[string]any{
 		"status": status, "applied_seq": f.applied, "hub_seq": f.head, "lag_events": f.head - f.applied,
 		"lag_ms": f.lag.Milliseconds(), "stale": f.stale,
+	}
+	if building.Reason != "" {
+		about["building"], about["reason"] = building, building.Reason
 	}
 	if trouble := n.trouble(&f); trouble != "" {
 		about["reason"] = trouble

@@ -28,7 +28,7 @@ func (n *Node) revoke(ctx context.Context, c *verb.Caller) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, consistencyWait)
 	defer cancel()
-	_ = n.store.WaitApplied(ctx, out.Seq) // the hub has it: the token ends here as soon as the feed comes
+	_ = n.WaitApplied(ctx, out.Seq) // the hub has it: the token ends here as soon as the feed comes
 	return nil
 }
 

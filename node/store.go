@@ -35,6 +35,12 @@ var ErrOtherSchema = errors.New("the file has another schema")
 // hub, that the replica was copied from.
 var ErrForeignHub = errors.New("the replica was copied from another hub")
 
+// errRestored reports the hub of the replica, in a later epoch.
+var errRestored = errors.New("the hub was restored since")
+
+// errRetired reports a store that another one has taken the place of.
+var errRetired = errors.New("another replica has taken the place of this one")
+
 //go:embed schema.sql
 var tablesSQL string
 
@@ -45,10 +51,13 @@ var tablesSQL string
 // [replicate.Follower] does. All else is safe for concurrent use, and nothing
 // that reads ever waits for what is applied.
 type Store struct {
+	file     sqliteFile
 	writer   *sql.DB
 	conn     *sql.Conn // the writer's only connection
 	readers  *sql.DB
-	access   verb.Directory                    // who may do what, as the replica says
+	access   *verb.Directory                   // who may do what, as the replica says
+	followed map[string]bool                   // the scopes that it holds; for the follower alone
+	gained   atomic.Pointer[[]string]          // scopes that the hub sends and it does not hold; nil for none
 	hubOnly  atomic.Pointer[map[string]bool]   // types of which the hub alone holds artifacts
 	upgrades atomic.Pointer[artifact.Upgrades] // of contents to the form of the current schemas
 	write    writeStatements
@@ -59,20 +68,28 @@ type Store struct {
 	trail    replicate.Trail             // the last row of each scope that is in the file, or that the hello named
 	erasing  bool                        // the WAL may hold what was erased
 	now      atomic.Pointer[moment]      // after the last commit; never nil
+	uses     uses
+	restored bool // it took the place of one of another history of the log
 }
 
 // OpenStore opens the replica at path, or makes an empty one. It takes the same
 // time whatever the size. Its error wraps [ErrOtherSchema] when the replica must
 // be rebuilt.
 func OpenStore(ctx context.Context, path string) (*Store, error) {
-	s := new(Store)
-	if err := s.open(ctx, path); err != nil {
+	return openStore(ctx, path, "NORMAL")
+}
+
+// openStore opens a replica whose commits are as safe as synchronous, a setting of
+// SQLite, says.
+func openStore(ctx context.Context, path, synchronous string) (*Store, error) {
+	s := &Store{access: new(verb.Directory), uses: newUses()}
+	if err := s.open(ctx, path, synchronous); err != nil {
 		return nil, errors.Join(fmt.Errorf("open replica %s: %w", path, err), s.Close())
 	}
 	return s, nil
 }
 
-func (s *Store) open(ctx context.Context, path string) (err error) {
+func (s *Store) open(ctx context.Context, path, synchronous string) (err error) {
 	// A replica may hold what only the lab may read. SQLite gives its other
 	// files the mode of this one.
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the operator names it
@@ -85,13 +102,12 @@ func (s *Store) open(ctx context.Context, path string) (err error) {
 	if version, number, _ := sqlite3.Version(); number < leastSQLite {
 		return fmt.Errorf("SQLite is %s; 3.51.3 or later is needed", version)
 	}
-	if s.writer, err = sql.Open("sqlite3", dsn(path, url.Values{
-		"_journal_mode": {"WAL"}, "_synchronous": {"NORMAL"}, "_txlock": {"immediate"},
+	s.file.path = path
+	s.writer = s.file.pool(url.Values{
+		"_journal_mode": {"WAL"}, "_synchronous": {synchronous}, "_txlock": {"immediate"},
 		"_busy_timeout": {"5000"}, "_cache_size": {"-65536"},
 		"_secure_delete": {"true"}, // what is moved away or redacted leaves no bytes
-	})); err != nil {
-		return err
-	}
+	})
 	s.writer.SetMaxOpenConns(1)
 	if s.conn, err = s.writer.Conn(ctx); err != nil {
 		return err
@@ -99,11 +115,9 @@ func (s *Store) open(ctx context.Context, path string) (err error) {
 	if err := s.prepareFile(ctx); err != nil {
 		return err
 	}
-	if s.readers, err = sql.Open("sqlite3", dsn(path, url.Values{
+	s.readers = s.file.pool(url.Values{
 		"mode": {"ro"}, "_query_only": {"true"}, "_busy_timeout": {"5000"}, "_cache_size": {"-8192"},
-	})); err != nil {
-		return err
-	}
+	})
 	n := max(4, 2*runtime.NumCPU())
 	s.readers.SetMaxOpenConns(n)
 	s.readers.SetMaxIdleConns(n)
@@ -120,18 +134,13 @@ func (s *Store) open(ctx context.Context, path string) (err error) {
 	if err := s.loadTrail(ctx); err != nil {
 		return err
 	}
-	if err := errors.Join(s.loadAccess(ctx), s.loadElsewhere(ctx), s.loadUpgrades(ctx)); err != nil {
+	if err := errors.Join(s.loadFollowed(ctx), s.loadAccess(ctx), s.loadElsewhere(ctx), s.loadUpgrades(ctx)); err != nil {
 		return err
 	}
 	s.now.Store(&moment{position: p, recent: recent{floor: p.Seq}, next: make(chan struct{})})
 	s.erasing = true // a process that was killed may have left something
 	s.emptyWAL(ctx)
 	return nil
-}
-
-// dsn returns the URI of a file, whatever characters its path has.
-func dsn(path string, q url.Values) string {
-	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
 }
 
 // prepareFile makes the tables of a new file, in one transaction, and refuses a
@@ -200,17 +209,26 @@ func (s *Store) loadTrail(ctx context.Context) error {
 	return rows.Err()
 }
 
-// Close closes the file. Nothing may use s any more.
+// Close closes the file, once nobody reads from it.
 func (s *Store) Close() error {
+	s.uses.end()
 	var errs []error
 	if s.readers != nil {
 		errs = append(errs, s.readers.Close())
 	}
+	return errors.Join(append(errs, s.closeWriter())...)
+}
+
+// closeWriter ends applying.
+func (s *Store) closeWriter() error {
+	var errs []error
 	if s.conn != nil {
 		errs = append(errs, s.conn.Close()) // a commit that did not end is undone
+		s.conn = nil
 	}
 	if s.writer != nil {
 		errs = append(errs, s.writer.Close()) // last, so that it empties the WAL
+		s.writer = nil
 	}
 	return errors.Join(errs...)
 }
@@ -228,8 +246,11 @@ func (s *Store) Applied() artifact.Seq { return s.now.Load().position.Seq }
 func (s *Store) WaitApplied(ctx context.Context, seq artifact.Seq) error {
 	for {
 		m := s.now.Load()
-		if m.position.Seq >= seq {
+		switch {
+		case m.position.Seq >= seq:
 			return nil
+		case m.retired:
+			return errRetired
 		}
 		select {
 		case <-m.next:

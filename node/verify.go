@@ -52,7 +52,12 @@ const (
 // and hashed all its rows anew. Its error wraps [ErrNotComparable] when there is
 // no such place.
 func (n *Node) Verify(ctx context.Context) (VerifyReport, error) {
-	report, _, err := n.compare(ctx, n.store)
+	store, err := n.lease()
+	if err != nil {
+		return VerifyReport{}, err
+	}
+	defer store.uses.done()
+	report, _, err := n.compare(ctx, store)
 	return report, err
 }
 
@@ -198,7 +203,11 @@ const repairs = 4
 func (n *Node) Repair(ctx context.Context) (VerifyReport, error) {
 	n.repairing.Lock()
 	defer n.repairing.Unlock()
-	store := n.store
+	store, err := n.lease()
+	if err != nil {
+		return VerifyReport{}, err
+	}
+	defer store.uses.done()
 	rows := make(map[thingKey]Difference)
 	var order []thingKey
 	asked := 0

@@ -100,11 +100,11 @@ var failures = []Failure{
 	},
 	{
 		artifact.CodeVersionConflict, artifact.ReasonCursorAhead, http.StatusConflict, false,
-		"the cursor is ahead of the log: it is of another hub, or the hub lost commits", "begin anew; a node: `scidex node rebuild`",
+		"the cursor is ahead of the log: it is of another hub, or the hub lost commits", "begin anew, as a node does by itself",
 	},
 	{
 		artifact.CodeVersionConflict, artifact.ReasonCursorDiverged, http.StatusConflict, false,
-		"the log took another course before the cursor: the hub was restored", "begin anew; a node: `scidex node rebuild`",
+		"the log took another course before the cursor: the hub was restored", "begin anew, as a node does by itself",
 	},
 	{
 		artifact.CodeVersionConflict, artifact.ReasonCursorForeign, http.StatusConflict, false,
@@ -125,7 +125,7 @@ var failures = []Failure{
 	},
 	{
 		artifact.CodeNotFound, artifact.ReasonCursorExpired, http.StatusGone, false,
-		"the log does not reach back to the cursor", "begin anew; a node: `scidex node rebuild`",
+		"the log does not reach back to the cursor", "begin anew, as a node does by itself",
 	},
 
 	{
@@ -205,6 +205,14 @@ var failures = []Failure{
 	{
 		artifact.CodeUnavailable, artifact.ReasonReplicaBehind, http.StatusServiceUnavailable, true,
 		"the replica does not have the write yet that the header SciDEX-Consistency names", "send it again after `retry_after_ms`",
+	},
+	{
+		artifact.CodeUnavailable, artifact.ReasonBootstrapping, http.StatusServiceUnavailable, true,
+		"the node is making its first copy of the hub; `details.percent` and `details.eta_ms` tell how far it is", "send it again after `retry_after_ms`, or to another node",
+	},
+	{
+		artifact.CodeUnavailable, artifact.ReasonScopeLeft, http.StatusServiceUnavailable, false,
+		"the node no longer follows `details.scope`, which the subscription saw", "subscribe anew, at another node for what happens there",
 	},
 	{
 		artifact.CodeUnavailable, artifact.ReasonUnknownKey, http.StatusServiceUnavailable, true,

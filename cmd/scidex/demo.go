@@ -184,6 +184,9 @@ func (d *demo) serve(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := node.Recover(nodeDir); err != nil {
+		return err
+	}
 	nodeMetrics, serveNodeMetrics := newMetrics()
 	n, err := node.Open(ctx, node.Config{
 		Dir: nodeDir, HubURL: urlOf(d.hubListener), Identity: id,
@@ -360,7 +363,7 @@ The log is at seq %d. Events, as the node's subscribers get them (Ctrl-C stops):
 func (d *demo) showEvents(ctx context.Context, n *node.Node, head artifact.Seq) error {
 	ctx = verb.WithCaller(ctx, &verb.Caller{Actor: artifact.Actor{ID: "demo", Kind: "ai_local"}, Permissions: []string{verb.Viewer}})
 	const tail = 10
-	events := n.Store().Subscribe(max(head-tail, 0), nil)
+	events := n.Follow(max(head-tail, 0), nil)
 	width := widthOf(d.out)
 	for {
 		page, err := events.Next(ctx)

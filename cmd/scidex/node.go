@@ -124,6 +124,9 @@ func newNodeRunCmd() *cobra.Command {
 
 // runNode serves a node until ctx ends.
 func runNode(ctx context.Context, c node.Config, l net.Listener) (err error) {
+	if err := node.Recover(c.Dir); err != nil {
+		return errors.Join(err, l.Close())
+	}
 	registry, metrics := newMetrics()
 	c.Metrics = registry
 	n, err := node.Open(ctx, c)
