@@ -148,6 +148,13 @@ func (h *Hub) Digest(ctx context.Context, scopes []string, at artifact.Seq) (d r
 	if err != nil {
 		return d, err
 	}
+	if first, _, err := bounds(ctx, h.db); err != nil {
+		return d, err
+	} else if base.head < first-1 { // the log was trimmed since: it leads from there no more
+		if base, err = h.scanned(ctx, time.Now()); err != nil {
+			return d, err
+		}
+	}
 	if at == 0 {
 		at = base.head
 	}

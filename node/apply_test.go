@@ -28,6 +28,10 @@ func TestMain(m *testing.M) {
 	if path := os.Getenv("NODE_TEST_APPLY_FOREVER"); path != "" {
 		applyForever(path)
 	}
+	if spec := os.Getenv("NODE_TEST_RUN_FOREVER"); spec != "" {
+		runForever(spec)
+		os.Exit(1)
+	}
 	os.Exit(pgtest.Main(m))
 }
 

@@ -105,6 +105,9 @@ func (s *Store) Subscribe(after artifact.Seq, types []string) *Subscription {
 	return &Subscription{current: func() *Store { return s }, store: s, cursor: after, types: slices.Clone(types)}
 }
 
+// Cursor returns the place after which the next page begins.
+func (b *Subscription) Cursor() artifact.Seq { return b.cursor }
+
 // Next waits until something was applied after the cursor, and returns the next
 // page of it, of the scopes that the caller in ctx may see. The rows that its
 // events tell of are readable. It returns ctx's error when ctx ends first.

@@ -213,6 +213,9 @@ func openReplica(ctx context.Context, dir string) (*Store, error) {
 // may take its place while the node runs.
 func (n *Node) Store() *Store { return n.held.load() }
 
+// Access returns who may do what, as far as the node knows.
+func (n *Node) Access() *verb.Directory { return n.access }
+
 // Close closes the replica. Call it after [Node.Run] has returned.
 func (n *Node) Close() error { return n.held.close() }
 
