@@ -407,7 +407,6 @@ func TestFieldLesson14(t *testing.T) {
 			})
 		})
 		r = w.node(dir, "ada", verb.Contributor)
-		sub := r.Follow(start, nil)
 		eventually(t, 20*time.Second, "it is being built", func() bool { return r.Building().Reason != "" })
 		if err := r.get(t, "hypothesis:h0"); err != nil {
 			t.Errorf("the old replica is not served: %v", err)
@@ -420,7 +419,7 @@ func TestFieldLesson14(t *testing.T) {
 		if err := r.get(t, "hypothesis:h0"); err != nil {
 			t.Errorf("after a restart the old replica is not served: %v", err)
 		}
-		sub = r.Follow(start, nil)
+		sub := r.Follow(start, nil)
 		blocked.Store(false)
 		close(release)
 		w.equal(r)
