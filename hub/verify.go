@@ -44,7 +44,7 @@ func Verify(ctx context.Context, db *pgxpool.Pool) (Verification, error) {
 	v := Verification{Rows: make(map[string]int64), Faults: []Fault{}}
 	err := snapshot(ctx, db, func(tx pgx.Tx, head artifact.Seq) error {
 		v.Head = head
-		for _, check := range []func(context.Context, pgx.Tx) error{v.rows, v.log, v.last, v.constraints} {
+		for _, check := range []func(context.Context, pgx.Tx) error{v.rows, v.log, v.replaced, v.last, v.constraints} {
 			if err := check(ctx, tx); err != nil {
 				return err
 			}
@@ -178,6 +178,31 @@ var lastQueries = map[string]string{
 		) l
 		LEFT JOIN signal t ON t.id = substr(l.ref, strpos(l.ref, ':') + 1)
 		WHERE t.row_hash IS DISTINCT FROM CASE WHEN l.op = 'P' THEN l.hash END`,
+}
+
+// replacedQuery finds rows of the log that replace something else than the log
+// last said of their thing: the tables were changed past the hub before, and all
+// who follow keep sums that are off by that.
+const replacedQuery = `
+	SELECT 'log', seq::text || ': ' || kind || ' ' || ref, revision FROM (
+		SELECT seq, kind, ref, revision, prev_hash, row_number() OVER thing AS n, lag(CASE WHEN op = 'P' THEN hash END) OVER thing AS before
+		FROM feed.change WHERE kind IN ('artifact', 'revision', 'link', 'signal') AND op IN ('P', 'D')
+		WINDOW thing AS (PARTITION BY kind, ref, CASE WHEN kind = 'revision' THEN revision END ORDER BY seq)
+	) AS told
+	WHERE n > 1 AND prev_hash IS DISTINCT FROM before`
+
+// replaced checks what the log's rows say that they replace, as far as it goes back.
+func (v *Verification) replaced(ctx context.Context, tx pgx.Tx) error {
+	rows, err := tx.Query(ctx, replacedQuery)
+	if err != nil {
+		return err
+	}
+	f := Fault{What: "it replaced something else than the log had said before"}
+	_, err = pgx.ForEachRow(rows, []any{&f.Kind, &f.Ref, &f.Revision}, func() error {
+		v.note(f)
+		return nil
+	})
+	return err
 }
 
 // last compares the tables with what the log says last, as far as it goes back.

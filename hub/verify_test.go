@@ -63,6 +63,7 @@ func TestVerify(t *testing.T) {
 		"an event gone":     {`DELETE FROM event WHERE type = 'hypothesis.created'`, "its event is gone"},
 		"the log's data":    {`UPDATE feed.change SET data = '{}' WHERE ref = 'hypothesis:h' AND kind = 'artifact'`, "its data is not what its hash says"},
 		"a hole in the log": {`DELETE FROM feed.change WHERE seq = 1500`, "the log has a hole"},
+		"what was replaced": {`UPDATE feed.change SET prev_hash = sha256('x') WHERE ref = 'hypothesis:two' AND kind = 'artifact' AND prev_hash IS NOT NULL`, "it replaced something else than the log had said before"},
 		"a row as it once was": {
 			`UPDATE artifact a SET title = c.data::json ->> 'title', revision = c.revision, updated_at = c.at, row_hash = c.hash,
 				content_hash = decode(substr(c.data::json ->> 'content_hash', 8), 'hex')

@@ -113,8 +113,11 @@ func (c *cluster) checkEvents(ctx context.Context) (gaps int, err error) {
 	return gaps, nil
 }
 
-// checkEqual lets the node prove that it equals the hub.
+// checkEqual lets the hub prove that it is whole, and the node that it equals it.
 func (c *cluster) checkEqual(ctx context.Context) error {
+	if out, err := c.output(ctx, "hub", "verify", "--database-url", c.pg.URL()); err != nil {
+		return fmt.Errorf("%w: %.2000s", err, out)
+	}
 	out, err := c.output(ctx, "node", "verify", "--json", "--data", c.data)
 	var report struct{ Differences []any }
 	if err == nil {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	_ "github.com/mattn/go-sqlite3" // the replica's driver
 	"golang.org/x/sys/unix"
@@ -28,6 +29,8 @@ var faults = []fault{
 	{"kill-hubs", killing(func(c *cluster, _ *rand.Rand) []*process { return c.hubs[:] })},
 	{"kill-node", killing(func(c *cluster, _ *rand.Rand) []*process { return []*process{c.node} })},
 	{"kill-all", killing(func(c *cluster, _ *rand.Rand) []*process { return append([]*process{c.node}, c.hubs[:]...) })},
+	{"freeze-hub", freezing(func(c *cluster, dice *rand.Rand) *process { return c.hubs[dice.IntN(2)] })},
+	{"freeze-node", freezing(func(c *cluster, _ *rand.Rand) *process { return c.node })},
 	{"stop-postgres", stopPostgres},
 	{"cut", func(ctx context.Context, c *cluster, _ *rand.Rand) (func(context.Context) error, error) {
 		return nil, c.proxy.cut(ctx)
@@ -48,6 +51,20 @@ func killing(which func(*cluster, *rand.Rand) []*process) func(context.Context, 
 			p.kill()
 		}
 		return nil, nil //nolint:nilnil // nothing is to be undone
+	}
+}
+
+// freezing holds a process where it is for a while, as a machine that swaps or a
+// virtual one that is moved does.
+func freezing(which func(*cluster, *rand.Rand) *process) func(context.Context, *cluster, *rand.Rand) (func(context.Context) error, error) {
+	return func(_ context.Context, c *cluster, dice *rand.Rand) (func(context.Context) error, error) {
+		p := which(c, dice)
+		p.signal(syscall.SIGSTOP)
+		return func(ctx context.Context) error {
+			pause(ctx, time.Duration(dice.Int64N(int64(4*time.Second))))
+			p.signal(syscall.SIGCONT)
+			return nil
+		}, nil
 	}
 }
 
@@ -123,8 +140,8 @@ func tornWAL(_ context.Context, c *cluster, dice *rand.Rand) (func(context.Conte
 var tampering = []string{
 	`UPDATE artifact SET title = 'tampered' WHERE rowid = (SELECT max(rowid) FROM artifact)`,
 	`UPDATE artifact_revision SET content = '{"statement":"tampered"}' WHERE rowid = (SELECT max(rowid) FROM artifact_revision)`,
-	`DELETE FROM link WHERE rowid = (SELECT max(rowid) FROM link)`,
-	`DELETE FROM event WHERE seq = (SELECT max(seq) - 3 FROM event)`,
+	`DELETE FROM link WHERE id = (SELECT max(id) FROM link)`,
+	`DELETE FROM event WHERE seq = (SELECT seq FROM event ORDER BY seq DESC LIMIT 1 OFFSET 3)`,
 	`DELETE FROM artifact_revision WHERE rowid = (SELECT max(rowid) FROM artifact_revision)`,
 }
 
@@ -159,30 +176,39 @@ func tamper(ctx context.Context, c *cluster, dice *rand.Rand) (func(context.Cont
 	}, nil
 }
 
-// outOfBand changes a row of the hub's tables past the hub. Verifying must find
-// it; what undoes it is the operator's to know.
-func outOfBand(ctx context.Context, c *cluster, _ *rand.Rand) (func(context.Context) error, error) {
-	const change = `
-		UPDATE artifact SET row_hash = sha256(row_hash)
-		WHERE (type, id) = (SELECT type, id FROM artifact WHERE type = 'hypothesis' ORDER BY created_at LIMIT 1)
-		RETURNING type, id`
-	var typ, id string
+// outOfBand changes a row of the hub's tables past the hub: of a type's, which no
+// agent writes meanwhile. Verifying must find it; what undoes it is the operator's
+// to know.
+func outOfBand(ctx context.Context, c *cluster, dice *rand.Rand) (func(context.Context) error, error) {
+	var id string
 	var hash []byte
-	if err := c.db.QueryRow(ctx, `SELECT type, id, row_hash FROM artifact WHERE type = 'hypothesis' ORDER BY created_at LIMIT 1`).Scan(&typ, &id, &hash); err != nil {
+	const pick = `SELECT id, row_hash FROM artifact WHERE type = 'schema' ORDER BY id OFFSET $1 LIMIT 1`
+	if err := c.db.QueryRow(ctx, pick, dice.IntN(20)).Scan(&id, &hash); err != nil {
 		return nil, err
 	}
-	if err := c.db.QueryRow(ctx, change).Scan(&typ, &id); err != nil {
+	const change = `UPDATE artifact SET row_hash = $2 WHERE type = 'schema' AND id = $1`
+	if _, err := c.db.Exec(ctx, change, id, make([]byte, len(hash))); err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context) error {
 		if err := c.settled(ctx); err != nil {
 			return err
 		}
-		out, err := c.output(ctx, "node", "verify", "--data", c.data)
-		if err == nil || !strings.Contains(out, "hypothesis") {
-			return fmt.Errorf("a change past the hub is not found: %w: %s", err, out)
+		for _, verify := range [][]string{{"hub", "verify", "--database-url", c.pg.URL()}, {"node", "verify", "--data", c.data}} {
+			// The hub answers nodes for half a minute from the digest that it has.
+			if err := until(ctx, fmt.Sprint("a change past the hub is found by ", verify[:2]), func() bool {
+				out, err := c.output(ctx, verify...)
+				return err != nil && strings.Contains(out, "schema")
+			}); err != nil {
+				return err
+			}
 		}
-		_, err = c.db.Exec(ctx, `UPDATE artifact SET row_hash = $3 WHERE type = $1 AND id = $2`, typ, id, hash)
-		return err
+		if _, err := c.db.Exec(ctx, change, id, hash); err != nil {
+			return err
+		}
+		return until(ctx, "the replica equals the hub again", func() bool {
+			_, err := c.output(ctx, "node", "verify", "--data", c.data)
+			return err == nil
+		})
 	}, nil
 }
