@@ -57,8 +57,8 @@ func TestNotifier(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 		})
-		if len(got) < 20 || len(got) > 22 || got[len(got)-1].seq != 100 {
-			t.Errorf("told %v, want some 21 times, 100 last", got)
+		if len(got) < 48 || len(got) > 52 || got[len(got)-1].seq != 100 {
+			t.Errorf("told %v, want some 50 times, 100 last", got)
 		}
 		for i := range got[1:] {
 			if pause := got[i+1].at - got[i].at; pause < notifyEvery || got[i+1].seq <= got[i].seq {

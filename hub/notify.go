@@ -18,7 +18,7 @@ import (
 const logChannel = "scidex_log"
 
 const (
-	notifyEvery  = 5 * time.Millisecond // at most one notification in this time
+	notifyEvery  = 2 * time.Millisecond // at most one notification in this time
 	listenQuiet  = 30 * time.Second     // after which a listener asks whether its connection lives
 	reconnectMin = 100 * time.Millisecond
 	reconnectMax = 5 * time.Second

@@ -114,13 +114,18 @@ func (h *Handler) stream(ctx context.Context, w http.ResponseWriter, req *http.R
 		if err != nil {
 			return h.end(ctx, out, err)
 		}
-		if page == nil {
+		if page == nil { // quiet has fired; it is not set anew with each page
+			left := interval - time.Since(out.sent)
+			if left > 0 {
+				quiet.Reset(left)
+				continue
+			}
+			quiet.Reset(interval)
 			page = reader.Beat()
 		}
 		if err := out.page(page); err != nil {
 			return err
 		}
-		quiet.Reset(interval)
 	}
 }
 

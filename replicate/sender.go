@@ -17,6 +17,7 @@ type sender struct {
 	rc    *http.ResponseController
 	wait  time.Duration
 	until time.Time // the deadline that is set
+	sent  time.Time // when something was last sent
 }
 
 // newSender begins the answer to a request.
@@ -24,6 +25,11 @@ func newSender(w http.ResponseWriter, req *http.Request, wait time.Duration) *se
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Vary", "Accept-Encoding")
+	if req.ProtoMajor == 1 {
+		// The stream ends with its connection. In chunks, a line that is larger
+		// than the server's buffer would go out in three writes.
+		w.Header().Set("Transfer-Encoding", "identity")
+	}
 	s := &sender{w: w, rc: http.NewResponseController(w), wait: cmp.Or(wait, 30*time.Second)}
 	if strings.Contains(req.Header.Get("Accept-Encoding"), "zstd") {
 		w.Header().Set("Content-Encoding", "zstd")
@@ -59,8 +65,9 @@ func (s *sender) plain(line []byte) error {
 
 func (s *sender) write(b []byte) error {
 	// Setting the deadline anew costs as much as a small write's own work.
-	if now := time.Now(); s.until.Sub(now) < s.wait-s.wait/16 {
-		s.until = now.Add(s.wait)
+	s.sent = time.Now()
+	if s.until.Sub(s.sent) < s.wait-s.wait/16 {
+		s.until = s.sent.Add(s.wait)
 		if err := s.rc.SetWriteDeadline(s.until); err != nil && !errors.Is(err, http.ErrNotSupported) {
 			return err
 		}

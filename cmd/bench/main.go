@@ -2,7 +2,7 @@
 // run: what plain code reaches on the same machine for the same work.
 //
 // write.go measures commits, batch.go bulk writes, feed.go the way from a commit to a subscriber's
-// frame, apply.go the replica, read.go a point read over GraphQL, token.go the
+// frame, tail.go that to a reader of the feed, followers.go what many of them cost, apply.go the replica, read.go a point read over GraphQL, token.go the
 // check of a caller's token, merge.go three-way merges.
 package main
 
@@ -28,10 +28,18 @@ import (
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == readersArg {
+		if err := readStreams(context.Background(), os.Args[2:], os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "bench: readers:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	only := flag.String("only", "", "comma-separated benchmarks: write, batch, feed, apply, read, token, merge; empty for all")
+	only := flag.String("only", "", "comma-separated benchmarks: write, batch, feed (or feed-tail, feed-followers), apply, read, token, merge; empty for all")
 	slice := flag.Duration("slice", 2*time.Second, "length of one measured slice")
 	rounds := flag.Int("rounds", 3, "slices of each, interleaved with the floor's")
+	followers := flag.Int("followers", 1000, "followers of the feed in its benchmark of many")
 	profile := flag.String("cpuprofile", "", "file to write a CPU profile of the whole run to, for go tool pprof")
 	flag.Parse()
 	stopProfile, err := startProfile(*profile)
@@ -39,7 +47,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
-	err = run(ctx, os.Stdout, *only, *slice, *rounds)
+	err = run(ctx, os.Stdout, *only, *slice, *rounds, *followers)
 	stop()
 	stopProfile()
 	if err != nil {
@@ -65,14 +73,15 @@ func startProfile(name string) (stop func(), err error) {
 
 // A bench is what the measures share.
 type bench struct {
-	out    io.Writer
-	slice  time.Duration
-	rounds int
-	dir    string
-	url    string // of a database of its own
+	out       io.Writer
+	slice     time.Duration
+	rounds    int
+	followers int
+	dir       string
+	url       string // of a database of its own
 }
 
-func run(ctx context.Context, out io.Writer, only string, slice time.Duration, rounds int) (err error) {
+func run(ctx context.Context, out io.Writer, only string, slice time.Duration, rounds, followers int) (err error) {
 	dir, err := os.MkdirTemp("", "scidex-bench-")
 	if err != nil {
 		return err
@@ -86,7 +95,7 @@ func run(ctx context.Context, out io.Writer, only string, slice time.Duration, r
 		return err
 	}
 	defer func() { _ = server.Stop(context.WithoutCancel(ctx)) }() // the directory goes with it
-	b := &bench{out: out, slice: slice, rounds: rounds, dir: dir, url: server.URL()}
+	b := &bench{out: out, slice: slice, rounds: rounds, followers: followers, dir: dir, url: server.URL()}
 	pool, err := hub.OpenPool(ctx, b.url)
 	if err != nil {
 		return err
@@ -99,8 +108,9 @@ func run(ctx context.Context, out io.Writer, only string, slice time.Duration, r
 	for _, m := range []struct {
 		name string
 		run  func(context.Context) error
-	}{{"write", b.write}, {"batch", b.batch}, {"feed", b.feed}, {"apply", b.apply}, {"read", b.read}, {"token", b.token}, {"merge", b.merge}} {
-		if only != "" && !slices.Contains(strings.Split(only, ","), m.name) {
+	}{{"write", b.write}, {"batch", b.batch}, {"feed", b.feed}, {"feed-tail", b.tail}, {"feed-followers", b.manyFollowers}, {"apply", b.apply}, {"read", b.read}, {"token", b.token}, {"merge", b.merge}} {
+		named := func(part string) bool { return part == m.name || strings.HasPrefix(m.name, part+"-") }
+		if only != "" && !slices.ContainsFunc(strings.Split(only, ","), named) {
 			continue
 		}
 		if err := m.run(ctx); err != nil {
