@@ -136,13 +136,14 @@ func tornWAL(_ context.Context, c *cluster, dice *rand.Rand) (func(context.Conte
 	return nil, errors.Join(err, f.Close())
 }
 
-// tampering is what somebody does to a replica behind the node's back.
+// tampering is what somebody does to a replica behind the node's back, to what no
+// agent writes meanwhile: a later write would mend it.
 var tampering = []string{
-	`UPDATE artifact SET title = 'tampered' WHERE rowid = (SELECT max(rowid) FROM artifact)`,
-	`UPDATE artifact_revision SET content = '{"statement":"tampered"}' WHERE rowid = (SELECT max(rowid) FROM artifact_revision)`,
+	`UPDATE artifact SET title = 'tampered' WHERE rowid = (SELECT max(rowid) FROM artifact WHERE type = 'schema')`,
+	`UPDATE artifact_revision SET content = '{"statement":"tampered"}' WHERE rowid = (SELECT max(rowid) FROM artifact_revision WHERE type = 'schema')`,
 	`DELETE FROM link WHERE id = (SELECT max(id) FROM link)`,
 	`DELETE FROM event WHERE seq = (SELECT seq FROM event ORDER BY seq DESC LIMIT 1 OFFSET 3)`,
-	`DELETE FROM artifact_revision WHERE rowid = (SELECT max(rowid) FROM artifact_revision)`,
+	`DELETE FROM artifact_revision WHERE rowid = (SELECT max(rowid) FROM artifact_revision WHERE type = 'schema')`,
 }
 
 // tamper changes the replica while the node is down. Verifying must find it and
