@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -64,6 +65,43 @@ func TestConformanceTable(t *testing.T) {
 		t.Errorf("there is no section %q", section)
 	}
 	t.Logf("%d sections, %d statements are for later", len(specSections), later)
+}
+
+// guaranteeTest is how a guarantee names a test.
+var guaranteeTest = regexp.MustCompile("`(\\S+) (Test\\w+)(?:/([^`]+))?`")
+
+// TestGuarantees holds the guarantees of docs/PROTOCOL.md to the tests that they name.
+func TestGuarantees(t *testing.T) {
+	raw, err := os.ReadFile("docs/PROTOCOL.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(raw), "\n## Guarantees\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	starts := regexp.MustCompile(`(?m)^(\d+)\. `).FindAllStringSubmatchIndex(section, -1)
+	found := newTestFinder(t)
+	for i, at := range starts {
+		end := len(section)
+		if i+1 < len(starts) {
+			end = starts[i+1][0]
+		}
+		statement := section[at[1]:end]
+		if got := section[at[2]:at[3]]; got != strconv.Itoa(i+1) {
+			t.Errorf("guarantee %s stands as number %d", got, i+1)
+		}
+		named := guaranteeTest.FindAllStringSubmatch(statement, -1)
+		if len(named) == 0 {
+			t.Errorf("no test holds this: %s", statement)
+		}
+		for _, m := range named {
+			if why := found.missing(m[1], m[2], m[3]); why != "" {
+				t.Errorf("%d: %s: %s", i+1, m[0], why)
+			}
+		}
+	}
+	if len(starts) < 10 {
+		t.Errorf("%d guarantees", len(starts))
+	}
 }
 
 // A testFinder knows the test functions of packages, each with its text.

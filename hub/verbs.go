@@ -2,7 +2,7 @@ package hub
 
 import "github.com/scidex-ai/substrate/verb"
 
-//go:generate go test -run TestReferences -update .
+//go:generate go test -run TestReferences|TestProtocolSession -update .
 
 // Verbs binds every verb to the method that runs it.
 func (h *Hub) Verbs() *verb.Registry {
