@@ -102,7 +102,7 @@ func (s *Store) apply(ctx context.Context, b replicate.Batch) error {
 			continue
 		}
 		if err := s.applyRow(ctx, r, b.To); err != nil {
-			return fmt.Errorf("apply change %d, %s %s: %w", r.Seq, r.Kind, r.Ref, err)
+			return refused(r, err)
 		}
 		s.commit.to = r.Seq
 	}

@@ -327,7 +327,10 @@ func (b *builder) check(ctx context.Context, s *side) error {
 
 // tooOld refuses a hub whose rows this build cannot read.
 func tooOld(needs int) error {
-	return fmt.Errorf("this node is too old: the hub's feed needs a reader of version %d and this one is %d; install a newer scidex", needs, replicate.WireVersion)
+	return &replicate.TransientError{
+		Err:    fmt.Errorf("this node is too old: the hub's feed needs a reader of version %d and this one is %d", needs, replicate.WireVersion),
+		Seldom: true, Next: "install a newer scidex and start the node again; it goes on where it is",
+	}
 }
 
 // Waits between tries to build.

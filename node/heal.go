@@ -94,7 +94,7 @@ func (t *tender) end() {
 
 func (t *tender) follow(ctx context.Context) {
 	ctx, t.halt = context.WithCancel(ctx)
-	f := &replicate.Follower{Source: t.node.feed, Sink: &served{t.store, t.node}, Log: t.node.log, Status: t.node.heard}
+	f := &replicate.Follower{Source: t.node.feed, Sink: &served{t.store, t.node}, Log: t.node.log, Status: t.node.heard, SeldomWait: t.node.config.RetryWait}
 	done := make(chan error, 1)
 	t.followed = done
 	go func() { done <- f.Run(ctx) }()

@@ -62,6 +62,10 @@ type Config struct {
 	// as stale. The default is 15 seconds.
 	StaleAfter time.Duration
 
+	// RetryWait is the least pause before the node asks again for what it could not
+	// take, such as a row that is not what its hash says. The default is 20 seconds.
+	RetryWait time.Duration
+
 	// SelfCheck is how often, about, the node compares its replica with the hub and
 	// mends what differs; 0 is never.
 	SelfCheck time.Duration
@@ -241,6 +245,7 @@ func (n *Node) heard(s replicate.Status) {
 	if s.Connected {
 		n.noteHeard(s.Heard)
 	}
+	n.meetRefusal(s.Err)
 	if s.Connected && n.applied() >= s.Head {
 		next.live = s.Heard
 	}

@@ -129,9 +129,11 @@ func (n *Node) mend(ctx context.Context, store *Store, at replicate.Position, k 
 		if err != nil {
 			return asked, fmt.Errorf("fetch %s of %s: %w", k.Kind, k.Type, err)
 		}
-		wait, cancel := context.WithTimeout(ctx, mendWait)
-		err = store.WaitApplied(wait, answer.Seq)
-		cancel()
+		if k.Kind != replicate.KindEvent { // which nothing changes
+			wait, cancel := context.WithTimeout(ctx, mendWait)
+			err = store.WaitApplied(wait, answer.Seq)
+			cancel()
+		}
 		if err != nil {
 			return asked, fmt.Errorf("the replica does not come to %d, where the hub's rows are from: it is at %d", answer.Seq, store.Applied())
 		}
@@ -181,6 +183,9 @@ func (s *Store) mendRow(ctx context.Context, d *Difference, from *replicate.Stor
 		return nil
 	}
 	d.Outcome = mended
+	if d.Kind == replicate.KindEvent && from.Row != nil && from.Row.Seq > s.now.Load().position.Seq {
+		return s.mendDelete(ctx, d, ref) // the feed brings it
+	}
 	if from.Row == nil {
 		return s.mendDelete(ctx, d, ref)
 	}

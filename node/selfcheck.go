@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
+
+	"github.com/scidex-ai/substrate/replicate"
 )
 
 // A Checkup is the last time that the node compared its replica with the hub.
@@ -26,6 +28,10 @@ func (n *Node) trouble(f *freshness) string {
 	if f.fatal != nil {
 		return f.fatal.Error()
 	}
+	l := n.status.Load()
+	if passing, ok := errors.AsType[*replicate.TransientError](l.Err); ok && !l.Connected {
+		return passing.Error() + ": " + passing.Next
+	}
 	if c := n.checks.last.Load(); c.diverged() {
 		if c.AtFault == "hub" {
 			return "the hub's own rows are at fault, its operator must run scidex hub verify: " + c.Reason
@@ -41,6 +47,8 @@ type checks struct {
 	mended atomic.Int64            // rows, since the start
 	found  atomic.Int64            // checks that found a difference, since the start
 	now    chan struct{}           // has one when a check is wanted before its time
+
+	refused atomic.Int64 // the last change that the replica could not take
 }
 
 func newChecks() checks { return checks{now: make(chan struct{}, 1)} }

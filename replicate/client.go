@@ -74,8 +74,8 @@ func (c *Client) Follow(ctx context.Context, from Position, handle func(Frame) e
 		}
 		quiet.Reset(Silence)
 		f, err := DecodeFrame(buf)
-		if err != nil {
-			return err
+		if err != nil { // it comes the same again: what the hub has is wrong
+			return &TransientError{Err: err, Seldom: true, Next: "the hub's operator must run scidex hub verify"}
 		}
 		if f.Type == FrameReset {
 			return fmt.Errorf("the hub ended the feed: %s", f.Reason)

@@ -21,6 +21,9 @@ type Follower struct {
 	// MinWait and MaxWait bound the pause after a broken stream, which doubles
 	// and is jittered. The defaults are 100 ms and 5 s.
 	MinWait, MaxWait time.Duration
+	// SeldomWait is the least pause after what asking again soon would bring again:
+	// a row that the sink refuses. The default is 20 s.
+	SeldomWait time.Duration
 	// Status, when set, is told of each change: connected or not and why, and
 	// the head as last heard.
 	Status func(Status)
@@ -59,7 +62,7 @@ func (f *Follower) Run(ctx context.Context) error {
 		}
 		var own *handleError
 		gap, isGap := errors.AsType[*GapError](err)
-		_, passes := errors.AsType[*TransientError](err)
+		passing, passes := errors.AsType[*TransientError](err)
 		switch {
 		case passes:
 		case isGap:
@@ -78,21 +81,25 @@ func (f *Follower) Run(ctx context.Context) error {
 		if status.Heard != before && !passes {
 			wait = least // it worked for a while
 		}
+		if passes && passing.Seldom {
+			wait = max(wait, cmp.Or(f.SeldomWait, Silence))
+		}
 		f.Log.WarnContext(ctx, "feed interrupted", "err", err, "retry_in", wait, "next", hint(err))
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(wait/2 + rand.N(wait)): //nolint:gosec // jitter, not a secret
 		}
-		wait = min(2*wait, most)
+		wait = min(2*wait, max(wait, most))
 	}
 }
 
 // A TransientError is a sink's that may pass by itself. Nothing of what it was to
 // apply was kept; the follower brings it again.
 type TransientError struct {
-	Err  error
-	Next string // what a person may do
+	Err    error
+	Seldom bool   // asking again soon would bring the same again
+	Next   string // what a person may do
 }
 
 func (e *TransientError) Error() string { return e.Err.Error() }
