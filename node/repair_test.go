@@ -1,15 +1,22 @@
 package node_test
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -363,10 +370,10 @@ func TestRepairWhileWritersRun(t *testing.T) {
 	l.verifyHub(t)
 }
 
-// TestSelfCheckMends is what users of a file system for replicas met, whose nodes
+// TestSelfCheck is what users of a file system for replicas met (field lesson 14), whose nodes
 // went round and round on a checksum that did not match until someone deleted the
 // volume: a node finds that it differs, says so, mends itself and serves on.
-func TestSelfCheckMends(t *testing.T) {
+func TestSelfCheck(t *testing.T) {
 	l := newLabs(t)
 	l.furnish(t)
 	id, err := node.ReadIdentity(l.a.dir)
@@ -376,7 +383,7 @@ func TestSelfCheckMends(t *testing.T) {
 	l.a.stop()
 	tamper(t, l.a, `UPDATE artifact SET title = 'x' WHERE id = 'h1'`, `DELETE FROM link WHERE to_id = 'h3'`)
 	counts := prometheus.NewRegistry()
-	l.a = l.serveWith(t, node.Config{Dir: l.a.dir, HubURL: l.hubURL, Identity: id, SelfCheck: 50 * time.Millisecond, Metrics: counts})
+	l.a = l.serveWith(t, node.Config{Dir: l.a.dir, HubURL: l.hubURL, Identity: id, SelfCheck: 50 * time.Millisecond, RebuildWait: time.Millisecond, Metrics: counts})
 	ready := func() (about struct {
 		Status, Reason string
 		SelfCheck      node.Checkup `json:"self_check"`
@@ -397,6 +404,23 @@ func TestSelfCheckMends(t *testing.T) {
 	l.verify(t, l.a)
 	eventually(t, 10*time.Second, "the node tells that it is whole", func() bool { return ready().SelfCheck.Equal && ready().Status == "ready" })
 
+	// What cannot be mended row by row is copied anew, beside what is served.
+	tamper(t, l.a, `INSERT INTO link SELECT 'ghost', from_type, from_id, predicate, to_type, to_id, to_ref, 'ghost-scope', evidence_refs, evidence, created_at, created_by, row_hash FROM link LIMIT 1`)
+	reads, stop := context.WithCancel(t.Context())
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		for reads.Err() == nil {
+			must(t, verb.Get, l.at(t, l.a, "ada"), verb.GetRequest{Ref: artifact.Ref{Type: "hypothesis", ID: "h1"}})
+		}
+	})
+	eventually(t, 30*time.Second, "the replica is copied anew", func() bool {
+		report, err := l.a.Verify(t.Context())
+		return err == nil && report.Equal()
+	})
+	stop()
+	reader.Wait()
+	eventually(t, 10*time.Second, "the node tells that it is whole", func() bool { return ready().SelfCheck.Equal && ready().Status == "ready" })
+
 	// What the hub has wrong is told and not taken over, and all is served on.
 	l.exec(t, `DELETE FROM link WHERE to_id = 'h3'`)
 	l.scan(t)
@@ -412,6 +436,174 @@ func TestSelfCheckMends(t *testing.T) {
 		t.Fatal(err)
 	}
 	must(t, verb.Get, l.at(t, l.a, "ada"), verb.GetRequest{Ref: made.Ref})
+}
+
+// A readiness is what /readyz of a node says.
+type readiness struct {
+	Status, Reason string
+	SelfCheck      node.Checkup `json:"self_check"`
+	AppliedSeq     int64        `json:"applied_seq"`
+}
+
+func (at *lab) ready(t *testing.T) (about readiness) {
+	t.Helper()
+	resp, err := http.Get(at.url + "/readyz")
+	if err != nil {
+		t.Error(err)
+		return about
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(&about); err != nil {
+		t.Error(err)
+	}
+	return about
+}
+
+// TestRefusedChange checks that a node which cannot take a change because of what
+// stands in its own file mends that and goes on.
+func TestRefusedChange(t *testing.T) {
+	l := newLabs(t)
+	l.furnish(t)
+	id, err := node.ReadIdentity(l.a.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.a.stop()
+	l.a = l.serveWith(t, node.Config{Dir: l.a.dir, HubURL: l.hubURL, Identity: id, RetryWait: 50 * time.Millisecond})
+	tamper(t, l.a, `INSERT INTO event SELECT (SELECT seq FROM replica_state) + 2, type, ref, scope, actor_id, actor_kind, at, payload FROM event WHERE type = 'hypothesis.created' LIMIT 1`)
+	made := must(t, verb.Create, l.as(t, "ada"), statement("", "in-the-way", "of an event"))
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := l.a.WaitApplied(ctx, made.Seq); err != nil {
+		t.Fatalf("the node does not go on: %v, it says %+v", err, l.a.ready(t))
+	}
+	l.verify(t, l.a)
+	if r := l.a.ready(t); r.SelfCheck.Mended != 1 {
+		t.Errorf("the node tells %+v", r)
+	}
+}
+
+// A laterHub passes on what a hub answers; while it is on, the feed asks for a later
+// reader than there is.
+type laterHub struct {
+	on      atomic.Bool
+	streams atomic.Int64 // asked for while it is on
+}
+
+func (h *laterHub) serve(t *testing.T, hubURL string) string {
+	t.Helper()
+	to, err := url.Parse(hubURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := &httputil.ReverseProxy{
+		FlushInterval: -1,
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(to)
+			r.Out.Header.Del("Accept-Encoding")
+		},
+		ModifyResponse: func(resp *http.Response) error {
+			if resp.Request.URL.Path == "/feed" && h.on.Load() {
+				h.streams.Add(1)
+				resp.Body = &later{ReadCloser: resp.Body}
+			}
+			return nil
+		},
+	}
+	srv := httptest.NewServer(proxy)
+	t.Cleanup(srv.CloseClientConnections)
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+// later is a feed whose hello asks for a later reader.
+type later struct {
+	io.ReadCloser
+	said bool
+}
+
+func (l *later) Read(b []byte) (int, error) {
+	n, err := l.ReadCloser.Read(b)
+	if !l.said && n > 0 { // the hello is written at one time
+		l.said = true
+		copy(b, bytes.Replace(b[:n], []byte(`"min_reader":1`), []byte(`"min_reader":9`), 1))
+	}
+	return n, err
+}
+
+// TestFieldLesson18 is what users of sync services met when a schema changed under
+// their clients: endless loops of fetching. A node that is too old for the feed
+// stops applying, serves on, says which version it needs, asks seldom, and goes on
+// where it was once it may.
+func TestFieldLesson18(t *testing.T) {
+	l := newLabs(t)
+	l.furnish(t)
+	var h laterHub
+	id, err := node.ReadIdentity(l.a.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	through := h.serve(t, l.hubURL)
+	var logged lockedBuffer
+	start := func() {
+		l.a.stop()
+		l.a = l.serveWith(t, node.Config{
+			Dir: l.a.dir, HubURL: through, Identity: id, RetryWait: 200 * time.Millisecond, Log: slog.New(slog.NewTextHandler(&logged, nil)),
+		})
+	}
+	h.on.Store(true)
+	start()
+	before := l.a.Store().Applied()
+	made := must(t, verb.Create, l.as(t, "ada"), statement("", "since", "written since"))
+	const needs = "needs a reader of version 9"
+	eventually(t, 10*time.Second, "the node says what it needs", func() bool {
+		r := l.a.ready(t)
+		return r.Status == "degraded" && strings.Contains(r.Reason, needs)
+	})
+	begun, streams := time.Now(), h.streams.Load()
+	eventually(t, 10*time.Second, "it asks again", func() bool { return h.streams.Load() >= streams+3 })
+	if took := time.Since(begun); took < 200*time.Millisecond {
+		t.Errorf("it asked three times within %s", took)
+	}
+	status, err := l.a.Status(asAda(t.Context()))
+	if err != nil || status.Trouble == nil || !strings.Contains(*status.Trouble, needs) {
+		t.Errorf("the replica's status tells %v, %v", status.Trouble, err)
+	}
+	if !strings.Contains(logged.String(), needs) || !strings.Contains(logged.String(), "install a newer scidex") {
+		t.Errorf("the log tells %s", logged.String())
+	}
+	must(t, verb.Get, l.at(t, l.a, "ada"), verb.GetRequest{Ref: artifact.Ref{Type: "hypothesis", ID: "h1"}})
+	if at := l.a.Store().Applied(); at != before {
+		t.Errorf("it has applied from %d to %d", before, at)
+	}
+	h.on.Store(false) // as an upgrade does
+	start()
+	if err := l.a.WaitApplied(t.Context(), made.Seq); err != nil {
+		t.Fatal(err)
+	}
+	l.verify(t, l.a)
+	if r := l.a.ready(t); r.Reason != "" {
+		t.Errorf("it still says %s", r.Reason)
+	}
+}
+
+// A lockedBuffer is a buffer that several goroutines write.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
 
 // gathered returns the value of a metric without labels.
