@@ -84,7 +84,11 @@ func (n *Node) obey(ctx context.Context, order verifyOrder) (answer verifyAnswer
 	if order.Repair {
 		run = n.Repair
 	}
+	checked := n.Store()
 	report, err := run(ctx)
+	if err == nil && report.Equal() {
+		n.checks.last.Store(&Checkup{At: time.Now().UTC(), Equal: true, Mended: report.Mended, of: checked})
+	}
 	answer.Report, answer.NotComparable = report, errors.Is(err, ErrNotComparable)
 	if err != nil {
 		answer.Error = err.Error()

@@ -20,13 +20,13 @@ func registerMetrics(n *Node, r prometheus.Registerer) {
 	gauge("scidex_node_subscribers", "Subscriptions to events that are open.", func(freshness) float64 { return float64(n.readers.Load()) })
 	gauge("scidex_node_database_bytes", "Size of the replica's files.", func(freshness) float64 { return float64(n.databaseBytes()) })
 	gauge("scidex_node_diverged", "1 while the replica is known to differ from its hub.", func(freshness) float64 {
-		if n.checks.last.Load().diverged() {
+		if n.checkup().diverged() {
 			return 1
 		}
 		return 0
 	})
 	gauge("scidex_node_last_check_timestamp_seconds", "When the replica was last compared with its hub, row for row; 0 for never.", func(freshness) float64 {
-		if c := n.checks.last.Load(); c != nil {
+		if c := n.checkup(); c != nil {
 			return float64(c.At.UnixMilli()) / 1000
 		}
 		return 0

@@ -415,7 +415,7 @@ func TestSelfCheck(t *testing.T) {
 	})
 	eventually(t, 30*time.Second, "the replica is copied anew", func() bool {
 		report, err := l.a.Verify(t.Context())
-		return err == nil && report.Equal()
+		return err == nil && report.Equal() && l.a.Building().Reason == ""
 	})
 	stop()
 	reader.Wait()

@@ -70,7 +70,7 @@ func (n *Node) Status(ctx context.Context) (view.Replica, error) {
 	if trouble := n.trouble(&f); trouble != "" {
 		r.Trouble = &trouble
 	}
-	if c := n.checks.last.Load(); c != nil {
+	if c := n.checkup(); c != nil {
 		r.CheckedAt = &c.At
 	}
 	return r, nil

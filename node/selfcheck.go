@@ -18,6 +18,17 @@ type Checkup struct {
 	Left    int       `json:"left,omitempty"`   // rows
 	Reason  string    `json:"reason,omitempty"` // why it is not equal, or is not known to be
 	AtFault string    `json:"at_fault,omitempty"`
+
+	of *Store // that was compared
+}
+
+// checkup returns the last comparison of the replica that is served now; nil for
+// none.
+func (n *Node) checkup() *Checkup {
+	if c := n.checks.last.Load(); c != nil && c.of == n.Store() {
+		return c
+	}
+	return nil
 }
 
 // diverged reports whether the replica is known to differ from the hub.
@@ -32,7 +43,7 @@ func (n *Node) trouble(f *freshness) string {
 	if passing, ok := errors.AsType[*replicate.TransientError](l.Err); ok && !l.Connected {
 		return passing.Error() + ": " + passing.Next
 	}
-	if c := n.checks.last.Load(); c.diverged() {
+	if c := n.checkup(); c.diverged() {
 		if c.AtFault == "hub" {
 			return "the hub's own rows are at fault, its operator must run scidex hub verify: " + c.Reason
 		}
@@ -74,7 +85,7 @@ func (n *Node) checkItself(ctx context.Context) {
 // anew when that does not help. It never ends anything: a replica that differs is
 // served on.
 func (n *Node) check(ctx context.Context) {
-	began := time.Now()
+	began, checked := time.Now(), n.Store()
 	report, err := n.Repair(ctx)
 	if ctx.Err() != nil {
 		return
@@ -86,7 +97,7 @@ func (n *Node) check(ctx context.Context) {
 			return
 		}
 	}
-	c := &Checkup{At: time.Now().UTC(), Equal: err == nil && report.Equal(), Mended: report.Mended, Left: report.Left}
+	c := &Checkup{At: time.Now().UTC(), Equal: err == nil && report.Equal(), Mended: report.Mended, Left: report.Left, of: checked}
 	if len(report.Rows) > 0 || !c.Equal {
 		n.checks.found.Add(1)
 	}
@@ -101,6 +112,9 @@ func (n *Node) check(ctx context.Context) {
 		c.Reason = report.Differences[0]
 		n.log.ErrorContext(ctx, "the replica differs from its hub and could not be mended", "differences", report.Differences,
 			"mended", report.Mended, "left", report.Left, "next", "none: another is built beside it")
+		if n.Store() != checked || n.Building().Reason != "" {
+			break // another has taken its place, or is about to
+		}
 		n.Rebuild("the replica differs from its hub and could not be mended: " + c.Reason)
 	case len(report.Rows) > 0:
 		n.log.ErrorContext(ctx, "the replica differed from its hub and was mended", "rows", report.Mended, "first", report.Rows[0], "took", time.Since(began))

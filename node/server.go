@@ -284,7 +284,7 @@ func (n *Node) serveReady(w http.ResponseWriter, _ *http.Request) {
 	if trouble := n.trouble(&f); trouble != "" {
 		about["reason"] = trouble
 	}
-	if c := n.checks.last.Load(); c != nil {
+	if c := n.checkup(); c != nil {
 		about["self_check"] = c
 	}
 	verb.WriteJSON(w, code, about)
