@@ -3,17 +3,17 @@ package hub
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/scidex-ai/substrate/artifact"
-	"github.com/scidex-ai/substrate/replicate"
 )
 
 // A Fault is something that a hub's tables hold and no write of a hub makes.
 type Fault struct {
-	Kind     string `json:"kind"` // of row, or "log"
+	Kind     string `json:"kind"` // of row; or "aggregate", "type" or "log"
 	Ref      string `json:"ref"`
 	Revision int    `json:"revision,omitempty"`
 	What     string `json:"what"`
@@ -21,243 +21,151 @@ type Fault struct {
 
 // A Verification is the outcome of checking a hub's tables against themselves.
 type Verification struct {
-	Head   artifact.Seq     `json:"head"`
-	Rows   map[string]int64 `json:"rows"`   // checked, by kind
-	Total  int64            `json:"total"`  // of faults
-	Faults []Fault          `json:"faults"` // the first ones
+	First   artifact.Seq     `json:"first"` // the first change that the log keeps
+	Head    artifact.Seq     `json:"head"`  // the log's last change when the check began
+	Chain   artifact.Hash    `json:"chain"` // after the last change that was read; zero where the log has no checkpoint to start from
+	Seconds float64          `json:"seconds"`
+	Rows    map[string]int64 `json:"rows"`   // that were read, by kind
+	Found   map[string]int64 `json:"found"`  // faults, by kind
+	Total   int64            `json:"total"`  // of faults
+	Faults  []Fault          `json:"faults"` // the first ones
 }
 
 // maxFaults bounds how many faults are told one by one.
-const maxFaults = 1000
+const maxFaults = 100
 
-func (v *Verification) note(f Fault) {
-	if v.Total++; len(v.Faults) < maxFaults {
-		v.Faults = append(v.Faults, f)
-	}
+// Kinds of fault beside those of rows.
+const (
+	faultAggregate = "aggregate"
+	faultType      = "type"
+	faultLog       = "log"
+)
+
+// verifyRows is how many rows are read in one snapshot.
+const verifyRows = 2000
+
+// A storeVerifier proves a store, piece by piece.
+type storeVerifier struct {
+	conn     *pgx.Conn
+	report   Verification
+	progress func(kind string, rows int64)
+	logged   time.Time // what was written after this is in the log
+	schemas  schemaCache
 }
 
-// Verify checks all rows of a hub's database, in one state of it: that each is what
-// its hash says, that the log is whole and its chain holds, that the tables are what
-// the log says last, and that what rows name is there. It changes nothing, and a hub
-// may run meanwhile.
-func Verify(ctx context.Context, db *pgxpool.Pool) (Verification, error) {
-	v := Verification{Rows: make(map[string]int64), Faults: []Fault{}}
-	err := snapshot(ctx, db, func(tx pgx.Tx, head artifact.Seq) error {
-		v.Head = head
-		for _, check := range []func(context.Context, pgx.Tx) error{v.rows, v.log, v.replaced, v.last, v.constraints} {
-			if err := check(ctx, tx); err != nil {
-				return err
+// Verify proves that a hub's database is whole: that each row is what its hash
+// says, and each version what its content hash says; that the tables agree with each
+// other, with the sums that are kept of them and with the log; and that the log
+// leads without a hole from one checkpoint of its chain to the next. The hub may be
+// running: every piece is read in a short snapshot of its own. Progress, if given, is
+// told how many rows of a kind were read.
+func Verify(ctx context.Context, db *pgxpool.Pool, progress func(kind string, rows int64)) (report Verification, err error) {
+	begun := time.Now()
+	if err := CheckMigrated(ctx, db); err != nil {
+		return report, err
+	}
+	// The log is not trimmed meanwhile.
+	err = withTrimLock(ctx, db, func(conn *pgx.Conn) error {
+		v := &storeVerifier{conn: conn, progress: progress}
+		v.report.Rows, v.report.Found, v.report.Faults = make(map[string]int64), make(map[string]int64), []Fault{}
+		defer func() { report = v.report }()
+		if err := v.schemas.load(ctx, db); err != nil {
+			return err
+		}
+		if err := v.begin(ctx); err != nil {
+			return err
+		}
+		for _, t := range []*checkedTable{revisionsTable(), headsTable(), linksTable(), signalsTable()} {
+			if err := v.table(ctx, t); err != nil {
+				return fmt.Errorf("verify %ss: %w", t.kind, err)
+			}
+		}
+		for _, step := range []struct {
+			kind string
+			run  func(context.Context) error
+		}{{faultAggregate, v.aggregates}, {faultType, v.types}, {faultLog, v.log}} {
+			if err := step.run(ctx); err != nil {
+				return fmt.Errorf("verify the %s: %w", step.kind, err)
 			}
 		}
 		return nil
 	})
-	if err != nil {
-		return v, fmt.Errorf("verify: %w", err)
-	}
-	return v, nil
+	report.Seconds = time.Since(begun).Seconds()
+	return report, err
 }
 
-// rows makes each row of the tables again and hashes it.
-func (v *Verification) rows(ctx context.Context, tx pgx.Tx) error {
-	for _, table := range []struct {
-		kind, query string
-		scan        func(pgx.CollectableRow) (storedRow, error)
-	}{
-		{replicate.KindArtifact, allHeadsQuery, scanStoredHead},
-		{replicate.KindRevision, allVersionsQuery, scanStoredRevision},
-		{replicate.KindLink, allLinksQuery, scanStoredLink},
-		{replicate.KindSignal, allSignalsQuery, scanStoredSignal},
-	} {
-		rows, err := tx.Query(ctx, table.query)
-		if err != nil {
-			return err
-		}
-		for rows.Next() {
-			v.Rows[table.kind]++
-			s, err := table.scan(rows)
-			switch {
-			case err != nil: // such as JSON that is none; the values are told by the next fault that they cause
-				v.note(Fault{Kind: table.kind, Ref: s.Ref, What: "it cannot be read: " + err.Error()})
-			case s.faulty:
-				v.note(Fault{Kind: table.kind, Ref: s.Ref, Revision: s.Revision, What: "it is not what its hash says"})
-			}
-		}
-		rows.Close()
-		if err := rows.Err(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-const wholeLogQuery = `
-	SELECT c.seq, c.commit_seq, c.class, c.scope, c.kind, c.op, c.ref, c.revision, c.hash, c.prev_hash, c.data, c.at,
-		CASE WHEN c.event_type IS NOT NULL THEN coalesce(e.type, '') END, coalesce(e.ref, ''), coalesce(e.actor_id, ''),
-		coalesce(e.actor_kind, ''), coalesce(e.payload, ''), NULL::text, k.chain
-	FROM feed.change c
-	LEFT JOIN event e ON e.seq = c.seq
-	LEFT JOIN feed.checkpoint k ON k.seq = c.seq
-	ORDER BY c.seq`
-
-// log walks the log from its start.
-func (v *Verification) log(ctx context.Context, tx pgx.Tx) error {
-	rows, err := tx.Query(ctx, wholeLogQuery)
+// withTrimLock runs f on a connection of its own that keeps the log from being
+// trimmed.
+func withTrimLock(ctx context.Context, db *pgxpool.Pool, f func(*pgx.Conn) error) error {
+	conn, err := db.Acquire(ctx)
 	if err != nil {
+		return fmt.Errorf("acquire a connection: %w", err)
+	}
+	// Closed rather than given back: the lock and the settings are the session's.
+	raw := conn.Hijack()
+	defer raw.Close(context.WithoutCancel(ctx))
+	const settings = `
+		SELECT set_config('lock_timeout', '10min', false), set_config('statement_timeout', '10min', false),
+			set_config('idle_in_transaction_session_timeout', '10min', false), set_config('jit', 'off', false)` // to compile takes longer than to read a piece
+	if _, err := raw.Exec(ctx, settings); err != nil {
 		return err
 	}
-	defer rows.Close()
-	var at chainCursor
-	known := true // the chain at the cursor is known
-	for rows.Next() {
-		var checkpoint []byte
-		r, err := scanLogRow(withColumn{rows, &checkpoint})
-		if err != nil {
-			return err
-		}
-		v.Rows["log"]++
-		fault := func(what string) {
-			v.note(Fault{Kind: "log", Ref: fmt.Sprintf("%d: %s %s", r.Seq, r.Kind, r.Ref), Revision: r.Revision, What: what})
-		}
-		if v.Rows["log"] == 1 && r.Seq > 1 { // what stood before was trimmed
-			at, known = chainCursor{seq: r.Seq - 1}, false
-		}
-		if r.Op == replicate.Put && r.Data != nil && artifact.HashBytes(r.Data) != r.Hash {
-			fault("its data is not what its hash says")
-		}
-		if r.Event != nil && r.Event.Type == "" {
-			fault("its event is gone")
-		}
-		if err := at.step(&r); err != nil {
-			fault(err.Error())
-			at, known = chainCursor{seq: r.Seq}, false
-		}
-		if checkpoint == nil {
-			continue
-		}
-		if known && at.chain != artifact.Hash(checkpoint) {
-			fault("the chain up to here is not the one that was noted")
-		}
-		known = true
-		copy(at.chain[:], checkpoint)
+	if _, err := raw.Exec(ctx, `SELECT pg_advisory_lock_shared($1)`, trimLock); err != nil {
+		return fmt.Errorf("wait for the log to be trimmed: %w", err)
 	}
-	return rows.Err()
+	return f(raw)
 }
 
-// A withColumn is a row with one column more than is asked for.
-type withColumn struct {
-	pgx.CollectableRow
-	last any
-}
-
-// Scan implements [pgx.CollectableRow].
-func (w withColumn) Scan(dest ...any) error { return w.CollectableRow.Scan(append(dest, w.last)...) }
-
-// lastQueries find, by kind, what the tables hold otherwise than the log says last.
-var lastQueries = map[string]string{
-	replicate.KindArtifact: `
-		SELECT l.ref, 0, l.op FROM (
-			SELECT DISTINCT ON (c.ref) c.ref, c.op, c.hash FROM feed.change c WHERE c.kind = 'artifact' ORDER BY c.ref, c.seq DESC
-		) l
-		LEFT JOIN artifact t ON t.type = split_part(l.ref, ':', 1) AND t.id = substr(l.ref, strpos(l.ref, ':') + 1)
-		WHERE t.row_hash IS DISTINCT FROM CASE WHEN l.op = 'P' THEN l.hash END`,
-	replicate.KindRevision: `
-		SELECT l.ref, l.revision, l.op FROM (
-			SELECT DISTINCT ON (c.ref, c.revision) c.ref, c.revision, c.op, c.hash FROM feed.change c WHERE c.kind = 'revision' ORDER BY c.ref, c.revision, c.seq DESC
-		) l
-		LEFT JOIN artifact_revision t ON t.type = split_part(l.ref, ':', 1) AND t.id = substr(l.ref, strpos(l.ref, ':') + 1) AND t.revision = l.revision
-		WHERE t.row_hash IS DISTINCT FROM CASE WHEN l.op = 'P' THEN l.hash END`,
-	replicate.KindLink: `
-		SELECT l.ref, 0, l.op FROM (
-			SELECT DISTINCT ON (c.ref) c.ref, c.op, c.hash FROM feed.change c WHERE c.kind = 'link' ORDER BY c.ref, c.seq DESC
-		) l
-		LEFT JOIN link t ON t.id = substr(l.ref, strpos(l.ref, ':') + 1)
-		WHERE t.row_hash IS DISTINCT FROM CASE WHEN l.op = 'P' THEN l.hash END`,
-	replicate.KindSignal: `
-		SELECT l.ref, 0, l.op FROM (
-			SELECT DISTINCT ON (c.ref) c.ref, c.op, c.hash FROM feed.change c WHERE c.kind = 'signal' ORDER BY c.ref, c.seq DESC
-		) l
-		LEFT JOIN signal t ON t.id = substr(l.ref, strpos(l.ref, ':') + 1)
-		WHERE t.row_hash IS DISTINCT FROM CASE WHEN l.op = 'P' THEN l.hash END`,
-}
-
-// replacedQuery finds rows of the log that replace something else than the log
-// last said of their thing: the tables were changed past the hub before, and all
-// who follow keep sums that are off by that.
-const replacedQuery = `
-	SELECT 'log', seq::text || ': ' || kind || ' ' || ref, revision FROM (
-		SELECT seq, kind, ref, revision, prev_hash, row_number() OVER thing AS n, lag(CASE WHEN op = 'P' THEN hash END) OVER thing AS before
-		FROM feed.change WHERE kind IN ('artifact', 'revision', 'link', 'signal') AND op IN ('P', 'D')
-		WINDOW thing AS (PARTITION BY kind, ref, CASE WHEN kind = 'revision' THEN revision END ORDER BY seq)
-	) AS told
-	WHERE n > 1 AND prev_hash IS DISTINCT FROM before`
-
-// replaced checks what the log's rows say that they replace, as far as it goes back.
-func (v *Verification) replaced(ctx context.Context, tx pgx.Tx) error {
-	rows, err := tx.Query(ctx, replacedQuery)
-	if err != nil {
+// begin notes how far the log goes, and since when it tells of what was written. A
+// write has the time at which it was asked for, which may be before those that
+// stand before it in the log.
+func (v *storeVerifier) begin(ctx context.Context) (err error) {
+	if v.report.First, v.report.Head, err = bounds(ctx, v.conn); err != nil || v.report.First <= 1 {
 		return err
 	}
-	f := Fault{What: "it replaced something else than the log had said before"}
-	_, err = pgx.ForEachRow(rows, []any{&f.Kind, &f.Ref, &f.Revision}, func() error {
-		v.note(f)
-		return nil
+	const query = `SELECT at + interval '10 minutes' FROM feed.change WHERE seq = $1`
+	return v.conn.QueryRow(ctx, query, int64(v.report.First)).Scan(&v.logged)
+}
+
+// snapshot runs f on one state of the store.
+func (v *storeVerifier) snapshot(ctx context.Context, f func(pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, v.conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, longReadQuery); err != nil {
+			return err
+		}
+		return f(tx)
 	})
-	return err
 }
 
-// last compares the tables with what the log says last, as far as it goes back.
-func (v *Verification) last(ctx context.Context, tx pgx.Tx) error {
-	for kind, query := range lastQueries {
-		rows, err := tx.Query(ctx, query)
-		if err != nil {
-			return err
-		}
-		f := Fault{Kind: kind}
-		var op string
-		if _, err := pgx.ForEachRow(rows, []any{&f.Ref, &f.Revision, &op}, func() error {
-			if f.What = "it is not what the log says last, or is gone"; op == replicate.Delete {
-				f.What = "it is there, and the log says that it is gone"
-			}
-			v.note(f)
-			return nil
-		}); err != nil {
-			return err
-		}
+func (v *storeVerifier) read(kind string, rows int) {
+	v.report.Rows[kind] += int64(rows)
+	if v.progress != nil {
+		v.progress(kind, v.report.Rows[kind])
 	}
-	return nil
 }
 
-// constraintsQuery finds rows that name what is not there.
-const constraintsQuery = `
-	WITH thing AS (
-		SELECT type, id FROM artifact
-		UNION ALL SELECT 'kg_edge', id FROM link
-		UNION ALL SELECT 'signal', id FROM signal
-	)
-	SELECT 'artifact', a.type || ':' || a.id, a.revision, 'its current version is missing, or another' FROM artifact a
-		WHERE NOT EXISTS (SELECT FROM artifact_revision r WHERE r.type = a.type AND r.id = a.id AND r.revision = a.revision AND r.content_hash = a.content_hash)
-	UNION ALL SELECT 'revision', r.type || ':' || r.id, r.revision, 'it is a version of nothing' FROM artifact_revision r
-		WHERE NOT EXISTS (SELECT FROM artifact a WHERE a.type = r.type AND a.id = r.id AND a.revision >= r.revision)
-	UNION ALL SELECT 'link', 'kg_edge:' || l.id, 0, 'it begins at nothing' FROM link l
-		WHERE NOT EXISTS (SELECT FROM thing t WHERE t.type = l.from_type AND t.id = l.from_id)
-	UNION ALL SELECT 'link', 'kg_edge:' || l.id, 0, 'it leads to nothing' FROM link l
-		WHERE NOT EXISTS (SELECT FROM thing t WHERE t.type = l.to_type AND t.id = l.to_id)
-	UNION ALL SELECT 'signal', 'signal:' || s.id, 0, 'it is on nothing' FROM signal s
-		WHERE NOT EXISTS (SELECT FROM thing t WHERE t.type = s.type AND t.id = s.artifact)
-	UNION ALL SELECT 'signal', 'signal:' || s.id, 0, 'the sums after it are not those that are kept'
-		FROM (SELECT DISTINCT ON (type, artifact, kind, dimension) * FROM signal ORDER BY type, artifact, kind, dimension, id DESC) s
-		LEFT JOIN signal_aggregate g ON g.type = s.type AND g.artifact = s.artifact AND g.kind = s.kind AND g.dimension = s.dimension
-		WHERE (g.n, g.voters, g.sum, g.sum_sq) IS DISTINCT FROM ((s.aggregate::json ->> 'count')::bigint, (s.aggregate::json ->> 'voters')::bigint,
-			(s.aggregate::json ->> 'sum')::numeric, (s.aggregate::json ->> 'sum_sq')::numeric)`
+func (v *storeVerifier) fault(kind, ref, format string, args ...any) {
+	v.note(Fault{Kind: kind, Ref: ref, What: fmt.Sprintf(format, args...)})
+}
 
-func (v *Verification) constraints(ctx context.Context, tx pgx.Tx) error {
-	rows, err := tx.Query(ctx, constraintsQuery)
+func (v *storeVerifier) note(f Fault) {
+	v.report.Total++
+	v.report.Found[f.Kind]++
+	if len(v.report.Faults) < maxFaults {
+		v.report.Faults = append(v.report.Faults, f)
+	}
+}
+
+// faults notes a fault for each row of a query, which tells its name and what is
+// wrong with it.
+func (v *storeVerifier) faults(ctx context.Context, tx pgx.Tx, kind, query string, args ...any) error {
+	rows, err := tx.Query(ctx, query, args...)
 	if err != nil {
 		return err
 	}
-	var f Fault
-	_, err = pgx.ForEachRow(rows, []any{&f.Kind, &f.Ref, &f.Revision, &f.What}, func() error {
-		v.note(f)
+	var row, what string
+	_, err = pgx.ForEachRow(rows, []any{&row, &what}, func() error {
+		v.fault(kind, row, "%s", what)
 		return nil
 	})
 	return err

@@ -206,7 +206,7 @@ func (l *labs) verify(t *testing.T, nodes ...*lab) {
 // verifyHub checks the hub's tables against themselves.
 func (l *labs) verifyHub(t *testing.T) {
 	t.Helper()
-	v, err := hub.Verify(t.Context(), l.db)
+	v, err := hub.Verify(t.Context(), l.db, nil)
 	if err != nil || v.Total > 0 {
 		t.Errorf("the hub is at fault: %+v, %v", v.Faults, err)
 	}
