@@ -34,7 +34,7 @@ var layers = map[string][]string{
 	"internal/pgtest":          {"internal/postgres"},
 	"cmd/scidex":               {"artifact", "verb", "replicate", "hub", "node", "sample", "internal/load", "internal/postgres"},
 	"cmd/torture":              {"artifact", "verb", "internal/postgres"},
-	"cmd/bench":                {"artifact", "verb", "replicate", "hub", "node", "internal/postgres"},
+	"cmd/bench":                {"artifact", "verb", "replicate", "hub", "node", "internal/load", "internal/postgres"},
 }
 
 // pure are the packages that do no I/O, and what they may import beside the

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -54,6 +55,9 @@ func (h *Hub) OpenFill(ctx context.Context, r replicate.FillRequest, scopes []st
 	hello.Hello = replicate.Hello{
 		HubID: h.id.hubID, Epoch: h.id.epoch, Head: last, Floor: floor,
 		Schema: replicate.WireVersion, MinReader: replicate.WireVersion, BeatS: int(replicate.BeatInterval.Seconds()), Scopes: scopes,
+	}
+	if c, err := verb.CallerFrom(ctx); err == nil && c.NodeID != "" {
+		h.noteFollower(ctx, c.NodeID, cmp.Or(r.UpTo, last)) // the log is kept from where it will follow
 	}
 	hello.Estimate, err = h.estimate(ctx, scopes)
 	return hello, err

@@ -104,7 +104,7 @@ func (h *Hub) follows(req *http.Request) ([]string, error) {
 	if epoch, err := number(q.Get("epoch"), "/epoch"); err != nil {
 		return nil, err
 	} else if epoch != 0 && int(epoch) != h.id.epoch {
-		return nil, &artifact.Error{Code: artifact.CodeVersionConflict, Reason: artifact.ReasonCursorDiverged, Message: "the hub was restored since: run scidex node rebuild"}
+		return nil, &artifact.Error{Code: artifact.CodeVersionConflict, Reason: artifact.ReasonCursorDiverged, Message: "the hub was restored since"}
 	}
 	return followed(req)
 }

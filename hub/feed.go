@@ -66,23 +66,23 @@ func (h *Hub) checkPosition(ctx context.Context, p *replicate.Position, floor, l
 	case p.HubID != "" && p.HubID != h.id.hubID:
 		return foreignHub()
 	case p.Epoch != 0 && p.Epoch != h.id.epoch:
-		return refuse(artifact.CodeVersionConflict, artifact.ReasonCursorDiverged, "the hub was restored since: run scidex node rebuild")
+		return refuse(artifact.CodeVersionConflict, artifact.ReasonCursorDiverged, "the hub was restored since")
 	case p.Seq > last:
 		return refuse(artifact.CodeVersionConflict, artifact.ReasonCursorAhead, "the cursor is ahead of the log: this is not the hub that it came from, or it lost commits")
 	case p.Seq < floor:
-		return refuse(artifact.CodeNotFound, artifact.ReasonCursorExpired, "the log was trimmed past the cursor: run scidex node rebuild")
+		return refuse(artifact.CodeNotFound, artifact.ReasonCursorExpired, "the log was trimmed past the cursor")
 	case p.Seq == 0:
 		return nil
 	}
 	chain, err := h.chainAt(ctx, p.Seq)
 	switch {
 	case errors.Is(err, errNoSuchSeq):
-		return refuse(artifact.CodeNotFound, artifact.ReasonCursorExpired, "the cursor names changes that a restore of the hub lost: run scidex node rebuild")
+		return refuse(artifact.CodeNotFound, artifact.ReasonCursorExpired, "the cursor names changes that a restore of the hub lost")
 	case err != nil:
 		return fmt.Errorf("check the cursor's chain: %w", err)
 	}
 	if !p.Chain.IsZero() && p.Chain != chain {
-		return refuse(artifact.CodeVersionConflict, artifact.ReasonCursorDiverged, "the log took another course before the cursor: run scidex node rebuild")
+		return refuse(artifact.CodeVersionConflict, artifact.ReasonCursorDiverged, "the log took another course before the cursor")
 	}
 	p.Chain = chain
 	return nil

@@ -124,10 +124,10 @@ func (b *builder) hubID() string {
 	if b.of != nil {
 		return b.of.now.Load().position.HubID
 	}
-	if b.node.config.Identity != nil {
+	if b.node.copyOf == "" && b.node.config.Identity != nil {
 		return b.node.config.Identity.HubID
 	}
-	return ""
+	return b.node.copyOf
 }
 
 // fill brings what there is at the hub now, page by page. While one page is

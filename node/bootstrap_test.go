@@ -512,6 +512,44 @@ func TestFieldLesson20(t *testing.T) {
 	}
 }
 
+// TestOtherVersion checks that a replica which this build cannot read is copied
+// anew from its hub, and from no other.
+func TestOtherVersion(t *testing.T) {
+	w, other := newWorld(t, initHub), newWorld(t, initOther)
+	w.some("h", "", 3, 100)
+	dir := t.TempDir()
+	r := w.node(dir, "ada", verb.Contributor)
+	w.equal(r)
+	r.stop()
+	path := filepath.Join(dir, node.ReplicaFile)
+	db, err := sql.Open("sqlite3", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.ExecContext(t.Context(), "PRAGMA user_version = 1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r = other.node(dir, "ada", verb.Contributor)
+	eventually(t, 20*time.Second, "it says so", func() bool {
+		_, body := r.ask("/readyz")
+		return strings.Contains(body, "another hub")
+	})
+	r.stop()
+	r = w.node(dir, "ada", verb.Contributor)
+	w.equal(r)
+	checkFile(t, path)
+	r.stop()
+	if err := os.WriteFile(path, []byte("no database at all, and long enough not to be taken for an empty one"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := node.Open(t.Context(), node.Config{Dir: dir, HubURL: w.url, Token: r.token}); err == nil {
+		t.Error("a file that is no replica was taken")
+	}
+}
+
 // TestScopesOfANode checks a node that gains a scope and loses it: what is there
 // comes at once, whole, and what is lost leaves no bytes.
 func TestScopesOfANode(t *testing.T) {

@@ -241,7 +241,9 @@ func (t *tender) takeOver(ctx context.Context, s *side) error {
 		}
 		return err
 	}
-	n.builds, n.lastBuild = n.builds+1, time.Now()
+	if t.store != nil { // the first copy is none that comes again
+		n.builds, n.lastBuild = n.builds+1, time.Now()
+	}
 	n.progress.end()
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
@@ -100,6 +101,7 @@ type Node struct {
 	held     *holder         // of the replica
 	access   *verb.Directory // who may do what, as the replica that is served says
 	wanted   chan plan       // what is to be built
+	copyOf   string          // the hub of a file that this build cannot read; "" for none
 	progress *progress
 	hub      *verb.Client
 	feed     *replicate.Client
@@ -154,6 +156,12 @@ func Open(ctx context.Context, c Config) (*Node, error) {
 		started: time.Now(), heardBefore: readHeard(c.Dir),
 	}
 	store, err := openReplica(ctx, c.Dir)
+	if errors.Is(err, ErrOtherSchema) {
+		// It is built anew, from the same hub; the file stays until then.
+		if n.copyOf, err = hubOf(ctx, filepath.Join(c.Dir, ReplicaFile)); err == nil {
+			n.log.WarnContext(ctx, "the replica is of another version of this program: a new one is built")
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -211,6 +219,17 @@ func openReplica(ctx context.Context, dir string) (*Store, error) {
 		return nil, store.Close()
 	}
 	return store, err
+}
+
+// hubOf returns the hub that a file of another schema is of. Its error wraps
+// [ErrOtherSchema] when it is no replica at all.
+func hubOf(ctx context.Context, path string) (hub string, err error) {
+	f := sqliteFile{path: path}
+	db := f.pool(url.Values{"mode": {"ro"}})
+	if err = db.QueryRowContext(ctx, "SELECT hub_id FROM replica_state").Scan(&hub); err != nil || hub == "" {
+		err = fmt.Errorf("%w: %s is no replica: move it away", ErrOtherSchema, path)
+	}
+	return hub, errors.Join(err, db.Close())
 }
 
 // Store returns the node's replica as it is now; nil while there is none. Another

@@ -279,7 +279,7 @@ upgrade in which nothing can be lost, it keeps the epoch.`,
 					return err
 				}
 				if reason == hub.AdoptRestore {
-					return say(cmd.OutOrStdout(), "A new epoch has begun. Start the hub with scidex hub run; every node must then run scidex node rebuild.")
+					return say(cmd.OutOrStdout(), "A new epoch has begun. Start the hub with scidex hub run; its nodes copy it anew by themselves.")
 				}
 				return say(cmd.OutOrStdout(), "The database is this hub's now: scidex hub run")
 			})
