@@ -13,7 +13,8 @@ type metrics struct {
 	trimmed   prometheus.Counter
 	logFirst  prometheus.Gauge
 	logBytes  prometheus.Gauge
-	behind    *prometheus.GaugeVec
+	behind    prometheus.Gauge
+	nodes     *prometheus.GaugeVec
 }
 
 func newMetrics(h *Hub, r prometheus.Registerer) *metrics {
@@ -43,9 +44,13 @@ func newMetrics(h *Hub, r prometheus.Registerer) *metrics {
 		logBytes: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "scidex_hub_log_bytes", Help: "Size of the log with its indexes, in bytes.",
 		}),
-		behind: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "scidex_hub_feed_behind", Help: "Changes that an enrolled node has not got, as of a minute ago.",
-		}, []string{"node"}),
+		// Not by node: whoever may read metrics need not know of labs.
+		behind: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "scidex_hub_feed_behind", Help: "Changes that the enrolled node that is furthest behind has not got, of those that the log is kept for.",
+		}),
+		nodes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "scidex_hub_feed_nodes", Help: "Enrolled nodes by how they stand to the log: leased, lapsed, or lost, which must copy anew.",
+		}, []string{"state"}),
 	}
 	head := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "scidex_hub_log_head", Help: "Last seq of the log that the feed has read.",
@@ -67,6 +72,6 @@ func newMetrics(h *Hub, r prometheus.Registerer) *metrics {
 	scans := prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "scidex_hub_digest_scans_total", Help: "Times that all rows were read for the digests of nodes.",
 	}, func() float64 { return float64(h.digests.made.Load()) })
-	r.MustRegister(m.commits, m.retries, m.grouped, m.shadowed, m.followers, m.trimmed, m.logFirst, m.logBytes, m.behind, head, ringBytes, connections, scans)
+	r.MustRegister(m.commits, m.retries, m.grouped, m.shadowed, m.followers, m.trimmed, m.logFirst, m.logBytes, m.behind, m.nodes, head, ringBytes, connections, scans)
 	return m
 }

@@ -323,11 +323,15 @@ func (h *Hub) keepRetention(ctx context.Context) error {
 func (h *Hub) observe(ctx context.Context, s *LogStatus, warned map[string]time.Time) {
 	h.metrics.logFirst.Set(float64(s.First))
 	h.metrics.logBytes.Set(float64(s.Bytes))
-	h.metrics.behind.Reset()
+	states := map[string]int{"leased": 0, "lapsed": 0, "lost": 0}
+	var behind artifact.Seq
 	soon := time.Now().Add(h.config.Retention.orDefaults().Lease / 4)
 	for i := range s.Followers {
 		f := &s.Followers[i]
-		h.metrics.behind.WithLabelValues(f.Node).Set(float64(f.Behind))
+		states[f.state()]++
+		if f.Leased {
+			behind = max(behind, f.Behind)
+		}
 		if f.Lost || f.FallsOff.IsZero() || f.FallsOff.After(soon) || warned[f.Node].Equal(f.FallsOff) {
 			continue
 		}
@@ -335,4 +339,18 @@ func (h *Hub) observe(ctx context.Context, s *LogStatus, warned map[string]time.
 		h.log.WarnContext(ctx, "a node is about to fall off the log", "node", f.Node, "lab", f.Lab, "behind", f.Behind,
 			"seen_at", f.SeenAt, "from", f.FallsOff, "next", "see that it runs and reaches the hub, revoke it if it is gone, or keep more of the log")
 	}
+	h.metrics.behind.Set(float64(behind))
+	for state, n := range states {
+		h.metrics.nodes.WithLabelValues(state).Set(float64(n))
+	}
+}
+
+func (f *LogFollower) state() string {
+	switch {
+	case f.Lost:
+		return "lost"
+	case f.Leased:
+		return "leased"
+	}
+	return "lapsed"
 }
