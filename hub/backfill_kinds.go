@@ -11,19 +11,21 @@ import (
 	"github.com/scidex-ai/substrate/replicate"
 )
 
-// fillQuery returns a query of a page. It looks at $2 rows of a table in the order
+// fillQuery returns a query of a page. It looks at $2 rows, a page's, of a table in the order
 // of its key, whoever may have them, so that it takes the same short time
 // everywhere, and returns those in the scopes $1 until their bytes come to $3. The
 // last one that it looked at is returned in any case, to go on from. "Done" is
-// true for it when nothing comes after it.
+// true for it when nothing comes after it. The limit stands in the text because the
+// planner, which cannot know how few rows $2 are, would otherwise read whole tables
+// for each page.
 func fillQuery(columns, from, after, key, mine, size string) string {
 	return `
-	SELECT ` + columns + `, mine, last AND total < $2
+	SELECT ` + columns + `, mine, last AND total < $2::integer
 	FROM (
 		SELECT k.*, m.mine, row_number() OVER w = count(*) OVER () AS last, count(*) OVER () AS total,
 			coalesce(sum(CASE WHEN m.mine THEN ` + size + ` ELSE 0 END) OVER (w ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
-		FROM (SELECT * FROM ` + from + ` WHERE ` + after + ` ORDER BY ` + key + ` LIMIT $2) k
-		CROSS JOIN LATERAL (SELECT ` + mine + ` AS mine) m
+		FROM (SELECT * FROM ` + from + ` WHERE ` + after + ` ORDER BY ` + key + ` LIMIT ` + strconv.Itoa(replicate.MaxPageRows) + `) k
+		CROSS JOIN LATERAL (SELECT ` + mine + ` AS mine OFFSET 0) m
 		WINDOW w AS (ORDER BY ` + key + `)
 	) k
 	WHERE before < $3 AND (mine OR last)

@@ -246,7 +246,7 @@ func (b *bench) child(ctx context.Context, dir, url, token string) (r report, er
 }
 
 // runChild runs a node until it serves what the hub has.
-func runChild(ctx context.Context, spec string) error {
+func runChild(ctx context.Context, spec string, out io.Writer) error {
 	part := strings.SplitN(spec, "\n", 3)
 	start := time.Now()
 	n, err := node.Open(ctx, node.Config{Dir: part[0], HubURL: part[1], Token: part[2]})
@@ -264,7 +264,10 @@ func runChild(ctx context.Context, spec string) error {
 		return err
 	}
 	memory, err := peakMemory()
-	fmt.Println(opened.Seconds(), served.Seconds(), memory)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(out, opened.Seconds(), served.Seconds(), memory)
 	return err
 }
 

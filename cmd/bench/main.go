@@ -44,9 +44,9 @@ func main() {
 	profile := flag.String("cpuprofile", "", "file to write a CPU profile of the whole run to, for go tool pprof")
 	flag.Parse()
 	if spec := os.Getenv(childEnv); spec != "" {
-		if err := runChild(ctx, spec); err != nil {
+		if err := runChild(ctx, spec, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, "bench: node:", err)
-			os.Exit(1) //nolint:gocritic // nothing is left to stop
+			os.Exit(1)
 		}
 		return
 	}
