@@ -41,21 +41,27 @@ func Adopt(ctx context.Context, db *pgxpool.Pool, reason string) error {
 			}
 			return err
 		}
-		const move = `UPDATE hub SET system_identifier = (SELECT system_identifier::text FROM pg_control_system())`
-		if tag, err := tx.Exec(ctx, move); err != nil {
-			return err
-		} else if tag.RowsAffected() == 0 {
-			return ErrNotInitialised
-		}
-		if reason == AdoptRestore {
-			return beginEpoch(ctx, tx, reason)
-		}
-		return nil
+		return takeOver(ctx, tx, reason)
 	})
 	if err != nil {
 		return fmt.Errorf("adopt the database: %w", err)
 	}
 	return ensurePartitions(ctx, db, defaultPartitionRows, 0)
+}
+
+// takeOver notes the cluster that the database is on now, and after a restore begins
+// an epoch.
+func takeOver(ctx context.Context, tx pgx.Tx, reason string) error {
+	const move = `UPDATE hub SET system_identifier = (SELECT system_identifier::text FROM pg_control_system())`
+	if tag, err := tx.Exec(ctx, move); err != nil {
+		return err
+	} else if tag.RowsAffected() == 0 {
+		return ErrNotInitialised
+	}
+	if reason == AdoptRestore {
+		return beginEpoch(ctx, tx, reason)
+	}
+	return nil
 }
 
 // beginEpoch ends the epoch at the log's head and begins the next.

@@ -28,7 +28,7 @@ func newHubCmd() *cobra.Command {
   scidex hub run  --database-url "$DATABASE_URL"
   scidex hub run  --managed --data ./data/hub      # a private PostgreSQL in ./data/hub`,
 	}
-	cmd.AddCommand(newHubRunCmd(), newHubInitCmd(), newHubMigrateCmd(), newHubAdoptCmd(), newHubInviteCmd(), newHubNodesCmd(), newHubFeedCmd(), newHubVerifyCmd(), newHubJournalCmd())
+	cmd.AddCommand(newHubRunCmd(), newHubInitCmd(), newHubMigrateCmd(), newHubAdoptCmd(), newHubInviteCmd(), newHubNodesCmd(), newHubFeedCmd(), newHubVerifyCmd(), newHubJournalCmd(), newHubBackupCmd(), newHubRestoreCmd())
 	return cmd
 }
 
