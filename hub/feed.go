@@ -129,7 +129,7 @@ func (f *feedReader) Next(ctx context.Context, quiet <-chan time.Time) (*replica
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-quiet:
-			return nil, nil //nolint:nilnil // as the interface has it
+			return nil, f.hub.pump.stalled()
 		case <-changed:
 		}
 	}

@@ -28,7 +28,9 @@ type pump struct {
 	ring     ring
 	woken    chan struct{} // holds at most one wake-up
 	follow   func([]logRow) error
-	known    atomic.Int64 // last seq that is known to be committed
+	reload   func(context.Context) error // reads anew what follow keeps
+	known    atomic.Int64                // last seq that is known to be committed
+	read     atomic.Pointer[time.Time]   // when the log was last read to its end; nil before run
 	offers   offers
 	prev     previous // of the rows that come next; run's alone
 	others   *notifier
@@ -79,6 +81,7 @@ func (p *pump) run(ctx context.Context) error {
 	defer tick.Stop()
 	var at chainCursor
 	started, failing := false, false
+	p.wasRead()
 	for {
 		var err error
 		if !started {
@@ -91,7 +94,12 @@ func (p *pump) run(ctx context.Context) error {
 		if err != nil && ctx.Err() == nil && !failing {
 			p.log.ErrorContext(ctx, "the log cannot be read", "after", at.seq, "err", err)
 		}
-		failing = err != nil
+		if failing = err != nil; !failing {
+			p.wasRead()
+		} else if started && p.passed(ctx, at) {
+			p.log.WarnContext(ctx, "the log was trimmed past what this hub had read; it begins anew", "after", at.seq)
+			started = p.reload(ctx) != nil
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -99,6 +107,32 @@ func (p *pump) run(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// stallAfter is how long followers are told nothing of a log that cannot be read,
+// before their streams end: a beat would tell them that they have all.
+const stallAfter = 10 * time.Second
+
+func (p *pump) wasRead() {
+	now := time.Now()
+	p.read.Store(&now)
+}
+
+// stalled returns an error when the log could not be read for a while.
+func (p *pump) stalled() error {
+	if read := p.read.Load(); read != nil && time.Since(*read) > stallAfter {
+		return &artifact.Error{
+			Code: artifact.CodeUnavailable, Reason: artifact.ReasonDatabaseUnreachable, Retryable: true, RetryAfterMS: 1000,
+			Message: "the hub cannot read its log",
+		}
+	}
+	return nil
+}
+
+// passed reports whether what comes after a position was trimmed.
+func (p *pump) passed(ctx context.Context, at chainCursor) bool {
+	first, _, err := bounds(ctx, p.db)
+	return err == nil && first > at.seq && !at.precedes(first)
 }
 
 // start begins at the last checkpoint. A log that was trimmed past it is
@@ -161,6 +195,7 @@ func (p *pump) drain(ctx context.Context, at *chainCursor) error {
 			return err
 		}
 		p.ring.add(entries)
+		p.wasRead()
 		*at = next
 		p.prev.keep(latest, at.seq)
 		p.saw(at.seq)

@@ -238,3 +238,42 @@ func TestTrimInterrupted(t *testing.T) {
 	}
 	s.until(f.head(t)) // the follower has all, in order, by the chain that it checks
 }
+
+// TestTrimPast trims what a hub has not read yet: it begins anew behind that.
+func TestTrimPast(t *testing.T) {
+	f := newHubWith(t, hub.Config{DB: pgtest.New(t, initSmall), PartitionRows: smallPartition, PollInterval: time.Hour})
+	url, token := f.serve(t), f.token(t, "vic", verb.Viewer)
+	f.mustCreate(t, hypothesis("before", "x"))
+	s, _ := follow(t, url, token, fmt.Sprint("cursor=", f.head(t)), plain)
+	for range 3 { // as another process would that tells nobody
+		appendRows(t, f.db, smallPartition/2, "public", "commons", "test:event")
+	}
+	if names := f.trim(t, hub.Retention{Age: time.Nanosecond, Lease: time.Nanosecond}, false); len(names) == 0 {
+		t.Fatalf("dropped %v", names)
+	}
+	f.mustCreate(t, hypothesis("after", "x"))
+	head := f.head(t)
+	floor := f.status(t, hub.Retention{}).Floor
+	anew, _ := follow(t, url, token, fmt.Sprint("cursor=", floor), plain)
+	anew.until(head)
+	s.close()
+}
+
+// TestStall checks that a hub that cannot read its log does not go on telling its
+// followers that they have all of it.
+func TestStall(t *testing.T) {
+	f := newHub(t)
+	url, token := f.serve(t), f.token(t, "vic", verb.Viewer)
+	head := f.head(t)
+	s, _ := follow(t, url, token, fmt.Sprint("cursor=", head), plain)
+	execute(t, f.db, "ALTER TABLE feed.change RENAME TO away")
+	for frame := s.next(); frame.Type != replicate.FrameReset; frame = s.next() {
+		if frame.Type != replicate.FrameBeat {
+			t.Fatalf("frame = %+v", frame)
+		}
+	}
+	execute(t, f.db, "ALTER TABLE feed.away RENAME TO change")
+	f.mustCreate(t, hypothesis("after", "x"))
+	again, _ := follow(t, url, token, fmt.Sprint("cursor=", head), plain)
+	again.until(f.head(t))
+}

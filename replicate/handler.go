@@ -136,6 +136,9 @@ func (h *Handler) end(ctx context.Context, out *sender, cause error) error {
 		reason = e.Message
 	} else if ctx.Err() == nil {
 		reason = "the feed failed"
+		if e, ok := errors.AsType[*artifact.Error](cause); ok {
+			reason = e.Message
+		}
 	}
 	if err := out.value(&Frame{Type: FrameReset, Reason: reason}); err != nil {
 		return err
