@@ -120,6 +120,11 @@ func TestCommentOnLinksAndSignals(t *testing.T) {
 	})
 	t.Run("a comment outlives the link that it is on", func(t *testing.T) {
 		comment := remarkOn(ada, t, f, link, "take it back", "")
+		for _, ref := range []string{link, vote} { // by their one version too
+			typ, id, _ := strings.Cut(ref, ":")
+			remarkOn(ada, t, f, f.mustGet(t, ada, artifact.Ref{Type: typ, ID: id}).Ref.String(), "as it is said", "")
+		}
+		f.mustBeWhole(t)
 		if _, err := verb.Unlink.Call(ada, f.verbs, verb.UnlinkRequest{Ref: link, Reason: "wrong"}); err != nil {
 			t.Fatal(err)
 		}
@@ -135,6 +140,7 @@ func TestCommentOnLinksAndSignals(t *testing.T) {
 	})
 	f.checkScopes(t)
 	f.checkDigest(t)
+	f.mustBeWhole(t)
 }
 
 // edgeWrites are writes that name a ref.

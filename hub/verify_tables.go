@@ -45,7 +45,7 @@ const (
 			l.to_type || ':' || l.to_id, coalesce(f.scope, ''), ` + toScope + `,
 			l.to_type = 'kg_edge' AND EXISTS (SELECT FROM link_retraction x WHERE x.id = l.to_id),
 			EXISTS (SELECT FROM link_retraction x WHERE x.id = l.id),
-			strpos(l.to_ref, '@') = 0 OR EXISTS (
+			strpos(l.to_ref, '@') = 0 OR l.to_type IN ('kg_edge', 'signal') OR EXISTS (
 				SELECT FROM artifact_revision r WHERE r.type = l.to_type AND r.id = l.to_id AND encode(r.content_hash, 'hex') = right(l.to_ref, 64))
 		FROM (SELECT * FROM link WHERE id > $3 ORDER BY id LIMIT $2) l
 		LEFT JOIN artifact f ON f.type = l.from_type AND f.id = l.from_id` + joinTo + `
