@@ -458,6 +458,13 @@ func TestRedact(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	lost := verb.BatchRequest{IdempotencyKey: uuid.NewString(), Items: []verb.BatchItem{
+		{Update: &verb.UpdateRequest{Ref: ref.String(), BaseContentHash: first.ContentHash, MergePatch: json.RawMessage(`{"mechanism":null}`)}},
+		{Create: &verb.CreateRequest{Type: "hypothesis", ID: "h2", Title: "t", Content: content(map[string]any{"statement": "s"})}},
+	}}
+	if out, err := verb.Batch.Call(contributor(t.Context()), f.verbs, lost); err != nil || out.Items[0].Error == nil || !strings.Contains(string(out.Items[0].Error.Conflict.Current.Content), "secret") {
+		t.Fatalf("a batch that loses = %+v, %v", out, err)
+	}
 	url, vic := f.serve(t), f.token(t, "vic", verb.Viewer)
 	live, _ := follow(t, url, vic, "cursor=0", plain)
 	redact := func(ctx context.Context, n int, dry bool) error {
@@ -511,13 +518,23 @@ func TestRedact(t *testing.T) {
 			t.Errorf("%s still tells of it, or has chain %s and not %s", name, s.chain, live.chain)
 		}
 	}
-	for _, table := range []string{"artifact", "artifact_revision", "feed.change", "event"} {
+	for _, table := range []string{"artifact", "artifact_revision", "feed.change", "event", "idempotency", "write_journal"} {
 		if n := f.count(t, "SELECT count(*) FROM "+table+" AS t WHERE t::text LIKE '%secret%'"); n != 0 {
 			t.Errorf("%s holds it still", table)
 		}
 	}
+	if out, err := verb.Batch.Call(contributor(t.Context()), f.verbs, lost); err != nil || out.Idempotency != verb.IdempotencyReplayed ||
+		out.Items[0].Error.Conflict.Current.Ref != second.Ref || out.Items[0].Error.Conflict.YourBase != first.ContentHash.String() || out.Items[1].Write == nil {
+		t.Errorf("the batch again = %+v, %v", out, err)
+	}
 	if err := redact(f.admin(t.Context()), 2, false); err != nil {
 		t.Errorf("redact again = %v, want deduplicated", err)
+	}
+	for name, in := range map[string]verb.UpdateRequest{"title": {Title: "another"}, "state": {State: "investigating"}} {
+		in.Ref, in.BaseContentHash = ref.String(), second.ContentHash
+		if _, err := verb.Update.Call(contributor(t.Context()), f.verbs, in); code(err) != "validation_failed" || artifact.AsError(err).Problems[0].Path != "/content/statement" {
+			t.Errorf("an update of the %s of what has no content = %v", name, err)
+		}
 	}
 	f.checkDense(t)
 }

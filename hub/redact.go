@@ -44,7 +44,8 @@ type redactOp struct {
 	requestID string
 
 	whole whole // loaded
-	due   int   // versions that are whole
+	kept  keptAnswers
+	due   int // versions that are whole
 	same  bool
 }
 
@@ -62,7 +63,12 @@ func (o *redactOp) load(ctx context.Context, db querier, s *state) error {
 	if err := s.dropUnaddressed(ctx, db); err != nil {
 		return err
 	}
-	return o.whole.readRevisions(ctx, db)
+	if err := o.whole.readRevisions(ctx, db); err != nil {
+		return err
+	}
+	var err error
+	o.kept, err = answersWithout(ctx, db, o.ref)
+	return err
 }
 
 func (o *redactOp) decide(s *state) error {
@@ -121,6 +127,7 @@ func (o *redactOp) decide(s *state) error {
 		}
 	}
 	s.also(withholdQuery, replicate.KindArtifact, []string{o.ref.String()})
+	s.also(rewriteAnswersQuery, o.kept.actors, o.kept.keys, o.kept.responses)
 	return s.addHead(h, &eventOf{typ: h.Type + ".redacted", ref: h.ref().String(), payload: map[string]any{"reason": o.in.Reason, "revisions": o.due}})
 }
 

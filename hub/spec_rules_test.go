@@ -109,6 +109,35 @@ func TestMergedContentIsValid(t *testing.T) {
 	}
 }
 
+// TestMergedContentIsGuarded merges a change that cites what is not here: the merge
+// is not clean, says why, and is not written.
+func TestMergedContentIsGuarded(t *testing.T) {
+	f := newHub(t)
+	ctx := contributor(t.Context())
+	base := f.mustCreate(t, hypothesis("h", "s"))
+	update := func(patch string, merge bool) error {
+		_, err := verb.Update.Call(ctx, f.verbs, verb.UpdateRequest{Ref: "hypothesis:h", BaseContentHash: base.ContentHash, MergePatch: json.RawMessage(patch), AutoMerge: merge})
+		return err
+	}
+	if err := update(`{"disease":"AD"}`, false); err != nil {
+		t.Fatal(err)
+	}
+	for _, merge := range []bool{false, true} {
+		e := artifact.AsError(update(`{"description":"as in [PMID:77777777]"}`, merge))
+		if e.Code != artifact.CodeVersionConflict || e.Conflict == nil || e.Conflict.Merge == nil {
+			t.Fatalf("auto_merge %t: %v", merge, e)
+		}
+		hint := e.Conflict.Merge
+		if hint.Clean || hint.Content != nil || len(hint.Problems) != 1 || hint.Problems[0].Path != "/content/description" || hint.Problems[0].Constraint != artifact.GuardResolvePMID {
+			t.Errorf("auto_merge %t: merge_hint = %+v", merge, hint)
+		}
+	}
+	e := artifact.AsError(update(`{"description":"as anyone knows"}`, false))
+	if e.Conflict == nil || e.Conflict.Merge == nil || !e.Conflict.Merge.Clean {
+		t.Errorf("a change that cites nothing = %+v", e)
+	}
+}
+
 // TestImportKeepsProse writes a text with a bare PubMed id to a type that refuses
 // those: an import by an admin goes through and is told, another write does not.
 func TestImportKeepsProse(t *testing.T) {

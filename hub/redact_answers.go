@@ -1,0 +1,67 @@
+package hub
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/verb"
+)
+
+// Answers that are kept for a retry repeat what an item of a batch has lost to.
+const (
+	conflictedAnswersQuery = `
+		SELECT i.actor, i.key::text, i.response
+		FROM idempotency i
+		WHERE strpos(i.response, '"version_conflict"') > 0`
+	rewriteAnswersQuery = `
+		UPDATE idempotency i SET response = k.response
+		FROM unnest($1::text[], $2::text[], $3::text[]) AS k (actor, key, response)
+		WHERE i.actor = k.actor AND i.key = k.key::uuid`
+)
+
+// keptAnswers are answers as they are to be kept from now on.
+type keptAnswers struct{ actors, keys, responses []string }
+
+// answersWithout reads the kept answers that repeat an artifact's content, and takes
+// it out of them. The artifact is locked: no write adds one meanwhile.
+func answersWithout(ctx context.Context, db querier, ref artifact.Ref) (k keptAnswers, err error) {
+	rows, err := db.Query(ctx, conflictedAnswersQuery)
+	if err != nil {
+		return k, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var actor, key, response string
+		if err := rows.Scan(&actor, &key, &response); err != nil {
+			return k, err
+		}
+		var answer verb.BatchResult
+		if err := json.Unmarshal([]byte(response), &answer); err != nil || !forget(&answer, ref) {
+			continue // another verb's says nothing of a conflict
+		}
+		without, err := json.Marshal(answer)
+		if err != nil {
+			return k, err
+		}
+		k.actors, k.keys, k.responses = append(k.actors, actor), append(k.keys, key), append(k.responses, string(without))
+	}
+	return k, rows.Err()
+}
+
+// forget takes out of a batch's answer what the items that lost to a version of an
+// artifact say of it, and reports whether any did.
+func forget(answer *verb.BatchResult, ref artifact.Ref) (any bool) {
+	for _, item := range answer.Items {
+		if item.Error == nil || item.Error.Conflict == nil {
+			continue
+		}
+		c := item.Error.Conflict
+		if c.Current == nil || c.Current.Ref.Current() != ref {
+			continue
+		}
+		c.Current.Title, c.Current.Content, c.Diff, c.Merge = redactedTitle, nil, nil, nil
+		any = true
+	}
+	return any
+}
