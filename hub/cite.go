@@ -108,6 +108,19 @@ func (o *citeOp) reads(s *state, round readRound, r *reads) {
 	}
 }
 
+// answer tells of a link in the words of a citation.
+func (o *citeOp) answer(seq artifact.Seq, token string) any {
+	r := o.linkOp.answer(seq, token)
+	if l, ok := r.(*verb.LinkResult); ok {
+		for i, p := range l.Warnings {
+			if p.Path == "/evidence" {
+				l.Warnings[i].Path, l.Warnings[i].Message = "", "the citation was there, with another span or claim, and is written once: unlink it first to say this"
+			}
+		}
+	}
+	return r
+}
+
 // mayMake implements linkMaker: which paper is meant takes the scope of what cites
 // it.
 func (o *citeOp) mayMake(s *state) (keys []triple) {

@@ -454,10 +454,31 @@ func (o *linkOp) answer(seq artifact.Seq, token string) any {
 	r := linkResult(o.stored, o.requestID, seq, token)
 	if o.exists {
 		r.Idempotency = verb.IdempotencyDeduplicated
+		r.Warnings = append(r.Warnings, o.unkept()...)
 	} else if o.dry {
 		r.Warnings = append(r.Warnings, passingID())
 	}
 	return r
+}
+
+// unkept warns of what the request says otherwise than the link that was there,
+// which stays as it is.
+func (o *linkOp) unkept() (warnings []artifact.Problem) {
+	warn := func(path, what string) {
+		warnings = append(warnings, artifact.Problem{
+			Path: path, Constraint: "kept", Message: "the link was there, with other " + what + ", and is written once: unlink it first to say this",
+		})
+	}
+	if o.to.IsPinned() && o.to.String() != o.stored.To {
+		warn("/to", "version of what it leads to")
+	}
+	if len(o.refs) > 0 && !slices.Equal(o.refs, o.stored.EvidenceRefs) {
+		warn("/evidence_refs", "evidence_refs")
+	}
+	if string(o.evidence) != "null" && string(o.evidence) != string(o.stored.Evidence) {
+		warn("/evidence", "evidence")
+	}
+	return warnings
 }
 
 // linkResult confirms a link, its hash being that which get answers.

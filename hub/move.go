@@ -176,10 +176,7 @@ func (o *moveOp) check(s *state) error {
 		return &artifact.Error{Code: artifact.CodeMutability, Reason: artifact.ReasonParticipants, Message: "what is for its participants alone is not moved"}
 	}
 	if root.ContentHash != o.in.BaseContentHash {
-		return &artifact.Error{
-			Code: artifact.CodeVersionConflict, Reason: artifact.ReasonStaleBase, Message: "the artifact changed since the version you read",
-			Details: map[string]any{"current": root.ref().String()},
-		}
+		return conflict(root, artifact.ReasonStaleBase, "the artifact changed since the version you read", o.in.BaseContentHash)
 	}
 	o.outcome, o.same = root, root.Scope == o.in.Scope
 	return nil

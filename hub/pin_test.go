@@ -94,6 +94,12 @@ func TestPinnedTargets(t *testing.T) {
 			t.Errorf("%s by two versions = %v", name, err)
 		}
 	}
+	for _, name := range []string{"supersede", "move"} {
+		err := artifact.AsError(both[name]("hypothesis:h", first.ContentHash))
+		if code(err) != "version_conflict/stale_base" || err.Conflict == nil || err.Conflict.Current.Ref != second.Ref || err.Conflict.YourBase != first.ContentHash.String() {
+			t.Errorf("%s based on an earlier version = %v", name, err)
+		}
+	}
 	replace := func(by artifact.Ref) error {
 		_, err := verb.Supersede.Call(c, f.verbs, verb.SupersedeRequest{Ref: "hypothesis:h", ReplacementRef: by.String(), Reason: "r", WriteOptions: verb.WriteOptions{DryRun: true}})
 		return err

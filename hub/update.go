@@ -289,7 +289,20 @@ func (o *updateOp) guard(s *state, current *head, next nextVersion) error {
 		return err
 	}
 	o.warnings = append(s.hub.shadow(o.schema.Type, shadowed), o.undeclared(next.Content, current.content)...)
+	if !current.IsLatest {
+		o.warnings = append(o.warnings, supersededBy(current))
+	}
 	return nil
+}
+
+// supersededBy warns of a change to what is current no more.
+func supersededBy(h *head) artifact.Problem {
+	p := artifact.Problem{Path: "/ref", Constraint: "superseded", Message: "the artifact was retired before: few will read this"}
+	if h.SupersededBy != "" {
+		p.Message = "the artifact was superseded before, and what replaces it stays as it is"
+		p.Suggestion = artifact.Received(h.SupersededBy)
+	}
+	return p
 }
 
 // undeclared warns of fields that the type does not declare.
