@@ -45,11 +45,12 @@ const (
 	unready = "public.migration_checksum"
 )
 
-// A Dumper writes a database as a snapshot sees it, and a Restorer makes it anew.
 type (
+	// A Dumper writes a database as a snapshot sees it.
 	Dumper interface {
 		Dump(ctx context.Context, w io.Writer, snapshot string, without ...string) error
 	}
+	// A Restorer makes a database of what a Dumper wrote.
 	Restorer interface {
 		Restore(ctx context.Context, r io.Reader) error
 	}
@@ -230,7 +231,7 @@ func readBackup(r io.ReadSeeker, progress func(string, int64)) (m Manifest, dump
 		return m, nil, errors.New("the file is no backup of scidex hub backup")
 	}
 	c := &counted{w: io.Discard, hash: sha256.New(), progress: func(n int64) { progress("checking the file", n) }}
-	if _, err := io.Copy(c, t); err != nil {
+	if _, err := io.Copy(c, t); err != nil { //nolint:gosec // it is hashed and thrown away
 		return m, nil, fmt.Errorf("the backup is cut short: %w", err)
 	}
 	if h, err = t.Next(); err != nil || h.Name != manifestName {

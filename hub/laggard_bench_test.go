@@ -21,6 +21,7 @@ func BenchmarkLaggard(b *testing.B) {
 		_, err := Init(ctx, db)
 		return err
 	})
+	//nolint:dupword // SQL's columns
 	const add = `
 		INSERT INTO feed.change (seq, commit_seq, class, scope, kind, op, ref, revision, data, at)
 		SELECT n, n, 'public', CASE WHEN n % 1000 = 0 THEN 'quiet' ELSE 'lab-' || n % 4 END, 'scope', 'P', 'scope:x', 1, repeat('x', 300), now()
@@ -29,7 +30,7 @@ func BenchmarkLaggard(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if _, err := db.Exec(b.Context(), add, int64(head+1), int64(head+rows)); err != nil { //nolint:dupword // SQL
+	if _, err := db.Exec(b.Context(), add, int64(head+1), int64(head+rows)); err != nil {
 		b.Fatal(err)
 	}
 	if _, err := db.Exec(b.Context(), `VACUUM ANALYZE feed.change`); err != nil {

@@ -51,7 +51,7 @@ func TestLag(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer held.Rollback() //nolint:errcheck // it is rolled back below, unless the test fails
+	defer held.Rollback()
 	before := ready().Seq
 	w.some("late", "", 4, 100)
 	head, err := w.hub.Head(t.Context())
@@ -65,9 +65,8 @@ func TestLag(t *testing.T) {
 	if n := gathered(t, counts, "scidex_node_lag_events"); n <= 0 {
 		t.Errorf("a metric tells of %v events", n)
 	}
-	c := &verb.Client{URL: r.url, Token: r.token}
 	n := &network{url: r.url}
-	_, a := n.query(t, c.Token, `{ replica { lagEvents lagMs } }`, nil)
+	_, a := n.query(t, r.token, `{ replica { lagEvents lagMs } }`, nil)
 	var data struct {
 		Replica struct{ LagEvents, LagMs json.Number }
 	}

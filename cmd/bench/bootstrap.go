@@ -200,27 +200,44 @@ func copyTable(ctx context.Context, pool *pgxpool.Pool, db *sql.DB, table string
 	})
 	lines := bufio.NewScanner(read)
 	lines.Buffer(make([]byte, 1<<20), 8<<20)
-	for more := lines.Scan(); more; {
-		tx, err := db.BeginTx(ctx, nil)
-		if err != nil {
+	for more := true; more; {
+		var n int
+		if n, more, err = insertLines(ctx, db, lines); err != nil {
 			return rows, err
 		}
-		stmt, err := tx.PrepareContext(ctx, `INSERT INTO line (line) VALUES (?)`)
-		if err != nil {
-			return rows, errors.Join(err, tx.Rollback())
-		}
-		for n := 0; n < 1000 && more; n++ {
-			if _, err := stmt.ExecContext(ctx, lines.Text()); err != nil {
-				return rows, errors.Join(err, stmt.Close(), tx.Rollback())
-			}
-			rows++
-			more = lines.Scan()
-		}
-		if err := errors.Join(stmt.Close(), tx.Commit()); err != nil {
-			return rows, err
-		}
+		rows += n
 	}
 	return rows, errors.Join(lines.Err(), g.Wait())
+}
+
+// insertLines inserts a thousand lines in one transaction, or as many as there are.
+func insertLines(ctx context.Context, db *sql.DB, lines *bufio.Scanner) (n int, more bool, err error) {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return 0, false, err
+	}
+	defer func() {
+		if err == nil {
+			err = tx.Commit()
+		} else {
+			err = errors.Join(err, tx.Rollback())
+		}
+	}()
+	stmt, err := tx.PrepareContext(ctx, `INSERT INTO line (line) VALUES (?)`)
+	if err != nil {
+		return 0, false, err
+	}
+	defer stmt.Close()
+	for n < 1000 {
+		if !lines.Scan() {
+			return n, false, nil
+		}
+		if _, err := stmt.ExecContext(ctx, lines.Text()); err != nil {
+			return n, false, err
+		}
+		n++
+	}
+	return n, true, nil
 }
 
 // childEnv names to a process of this program the node that it is to run until it

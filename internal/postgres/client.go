@@ -97,7 +97,7 @@ func (c *Client) Restore(ctx context.Context, r io.Reader) error {
 // run runs a program. Nothing of how to connect is among its arguments, which
 // others can read.
 func (c *Client) run(ctx context.Context, in io.Reader, out io.Writer, program string, args ...string) error {
-	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, program), args...)
+	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, program), args...) //nolint:gosec // PostgreSQL's own programs
 	var said bytes.Buffer
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = slices.Clone(c.env), in, out, &said
 	if err := cmd.Run(); err != nil {
