@@ -80,12 +80,30 @@ func (k CitationKind) Normalize(s string) (id string, ok bool) {
 	return s, true
 }
 
+// Meant is as Normalize, and takes an id too that is written as a URL, or with a
+// slip that is common.
+func (k CitationKind) Meant(s string) (id string, ok bool) {
+	if id, ok := k.Normalize(s); ok {
+		return id, true
+	}
+	return k.Normalize(k.mend(s))
+}
+
 // mended returns the well-formed id that a malformed one was probably meant to
 // be, as JSON, or nil.
 func (k CitationKind) mended(s string) json.RawMessage {
+	s = k.mend(s)
+	if _, ok := k.Normalize(s); !ok {
+		return nil
+	}
+	return Received(s)
+}
+
+// mend takes off what is often written before an id, and puts common slips right.
+func (k CitationKind) mend(s string) string {
 	syntax := citationSyntaxes[k]
 	if syntax == nil || len(s) > 2*maxDOI {
-		return nil
+		return ""
 	}
 	s = strings.TrimSpace(s)
 	for _, prefix := range syntax.prefixes {
@@ -94,9 +112,5 @@ func (k CitationKind) mended(s string) json.RawMessage {
 			break
 		}
 	}
-	s = syntax.mend(s)
-	if _, ok := k.Normalize(s); !ok {
-		return nil
-	}
-	return Received(s)
+	return syntax.mend(s)
 }

@@ -39,7 +39,7 @@ func paperKeys(id string, content []byte) (keys []citation) {
 	var c struct{ PMID, DOI string }
 	_ = json.Unmarshal(content, &c) // the schema has checked it; else there are none
 	add := func(kind artifact.CitationKind, text string) {
-		if key, ok := kind.Normalize(text); ok {
+		if key, ok := kind.Meant(text); ok { // a DOI is often kept as a URL
 			if l := (citation{Kind: kind, ID: key}); !slices.Contains(keys, l) {
 				keys = append(keys, l)
 			}

@@ -198,6 +198,18 @@ func TestPaperIDs(t *testing.T) {
 	if _, err := verb.Create.Call(ada, f.verbs, paper("", "", map[string]any{"pmid": "11"})); code(err) != "validation_failed" || !strings.Contains(err.Error(), "paper:PMID:11") {
 		t.Errorf("a second one = %v", err)
 	}
+	for name, fields := range map[string]map[string]any{
+		"a URL":         {"doi": "https://doi.org/10.1000/DEF"},
+		"with a scheme": {"doi": "doi: 10.1000/def"},
+		"with a zero":   {"pmid": "011"},
+	} {
+		if _, err := verb.Create.Call(ada, f.verbs, paper("", "", fields)); code(err) != "validation_failed" || artifact.AsError(err).Problems[0].Constraint != "unique" {
+			t.Errorf("a second one, %s: %v", name, err)
+		}
+	}
+	if out := create("", map[string]any{"doi": "https://dx.doi.org/10.1000/GHI"}); out.Ref.ID != "DOI:10.1000/ghi" {
+		t.Errorf("one whose DOI is a URL got the id %s", out.Ref.ID)
+	}
 	t.Run("the DOI in an id is cited", func(t *testing.T) {
 		f.mustCreate(t, paper("DOI:10.1000/by-id", "", map[string]any{}))
 		f.mustCreate(t, hypothesis("cites", "As in [DOI:10.1000/BY-ID]."))
