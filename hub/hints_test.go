@@ -195,3 +195,34 @@ func TestUnknownTypes(t *testing.T) {
 		}
 	}
 }
+
+// TestContradictions checks that of two things that a request asks for neither wins
+// in silence, and that types and reasons are more than words.
+func TestContradictions(t *testing.T) {
+	f := newHub(t)
+	made := f.mustCreate(t, hypothesis("h", "x"))
+	update := func(title, patch string) error {
+		_, err := verb.Update.Call(contributor(t.Context()), f.verbs, verb.UpdateRequest{
+			Ref: "hypothesis:h", BaseContentHash: made.ContentHash, Title: title, Patch: json.RawMessage(patch), WriteOptions: verb.WriteOptions{DryRun: true},
+		})
+		return err
+	}
+	const retitle = `[{"op":"replace","path":"/title","value":"One"}]`
+	if e := artifact.AsError(update("Another", retitle)); e.Code != artifact.CodeValidationFailed || len(e.Problems) != 1 || e.Problems[0].Path != "/title" {
+		t.Errorf("a title beside a patch to another = %+v", e)
+	}
+	if err := update("One", retitle); err != nil {
+		t.Errorf("the same title twice: %v", err)
+	}
+	if err := update("Another", `[{"op":"replace","path":"/content/statement","value":"y"}]`); err != nil {
+		t.Errorf("a title beside a patch of something else: %v", err)
+	}
+	_, err := verb.Supersede.Call(contributor(t.Context()), f.verbs, verb.SupersedeRequest{Ref: "schema:hypothesis", Reason: "old"})
+	if !artifact.IsCode(err, artifact.CodeMutability) {
+		t.Errorf("a type that is superseded = %v", err)
+	}
+	_, err = verb.Supersede.Call(contributor(t.Context()), f.verbs, verb.SupersedeRequest{Ref: "hypothesis:h", Reason: " \t"})
+	if !artifact.IsCode(err, artifact.CodeValidationFailed) {
+		t.Errorf("a blank reason = %v", err)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -49,7 +50,7 @@ func (h *Hub) move(ctx context.Context, in verb.MoveRequest) (out verb.WriteResu
 
 func checkReason(reason string) []artifact.Problem {
 	switch {
-	case reason == "":
+	case strings.TrimSpace(reason) == "":
 		return []artifact.Problem{{Path: "/reason", Constraint: "required", Message: "say why"}}
 	case len(reason) > maxReasonLength:
 		return []artifact.Problem{{Path: "/reason", Constraint: "max_length", Message: "a reason is at most 2000 bytes"}}

@@ -71,6 +71,9 @@ func (h *Hub) newSupersede(c *verb.Caller, in *verb.SupersedeRequest, typ string
 	if o.typ = o.ref.Type; o.typ == "" {
 		o.typ = typ
 	}
+	if o.typ == artifact.SchemaType {
+		return nil, builtIn("a type stays what it is: change it by an update of its schema")
+	}
 	if schema := h.schemas.get(o.typ); schema != nil {
 		if err := mayChange(schema, "superseded", artifact.MutableWithHistory, artifact.SupersededOnly); err != nil {
 			return nil, err

@@ -97,6 +97,9 @@ func (o *updateOp) apply(to artifact.Version) (n nextVersion, err error) {
 		if v, problems = v.Patch(o.in.Patch, "/patch"); problems != nil {
 			return n, artifact.Invalid(problems...)
 		}
+		if problems = o.contradicts(&to, &v); problems != nil {
+			return n, artifact.Invalid(problems...)
+		}
 	}
 	if o.in.Title != "" {
 		v.Title = o.in.Title
@@ -114,6 +117,22 @@ func (o *updateOp) apply(to artifact.Version) (n nextVersion, err error) {
 		return n, artifact.Invalid(problems...) // n's content is canonical, or nil
 	}
 	return n, nil
+}
+
+// contradicts tells where the request's own members want something else than what
+// its patch made.
+func (o *updateOp) contradicts(before, after *artifact.Version) (problems []artifact.Problem) {
+	for _, m := range []struct{ path, asked, was, is string }{
+		{"/title", o.in.Title, before.Title, after.Title},
+		{"/state", o.in.State, before.State, after.State},
+	} {
+		if m.asked != "" && m.is != m.was && m.is != m.asked {
+			problems = append(problems, artifact.Problem{
+				Path: m.path, Constraint: "exactly_one", Message: "the patch sets it too, to something else", Value: artifact.Received(m.asked),
+			})
+		}
+	}
+	return problems
 }
 
 // check returns a version in canonical form, or what is wrong with it.
