@@ -39,6 +39,7 @@ type LogPart struct {
 	Last   artifact.Seq `json:"last"`  // the last that it holds; 0 for none
 	Bytes  int64        `json:"bytes"` // with indexes
 	Newest time.Time    `json:"newest,omitzero"`
+	least  artifact.Seq // the first that it holds
 	end    artifact.Seq
 }
 
@@ -89,8 +90,28 @@ func ReadLogStatus(ctx context.Context, db *pgxpool.Pool, r Retention) (s LogSta
 	for _, p := range s.Parts {
 		s.Bytes += p.Bytes
 	}
-	s.Followers, err = readFollowers(ctx, db, r, s.Floor, s.Head)
+	s.Followers, err = readFollowers(ctx, db, r, s.Floor)
+	for i := range s.Followers {
+		f := &s.Followers[i]
+		f.Behind = max(0, s.Head-f.Seq-unusedSince(s.Parts, f.Seq))
+	}
 	return s, err
+}
+
+// unusedSince counts the seqs after one that the log never gave out: a restored hub
+// goes on far above those that it may have given out before.
+func unusedSince(parts []LogPart, seq artifact.Seq) (n artifact.Seq) {
+	var last artifact.Seq
+	for _, p := range parts {
+		if p.Last == 0 {
+			continue
+		}
+		if last > 0 {
+			n += max(0, p.least-1-max(last, seq))
+		}
+		last = p.Last
+	}
+	return n
 }
 
 func readParts(ctx context.Context, db querier) ([]LogPart, error) {
@@ -104,10 +125,12 @@ func readParts(ctx context.Context, db querier) ([]LogPart, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the log's partitions: %w", err)
 	}
-	const last = `SELECT seq, at FROM feed.change WHERE seq >= $1 AND seq < $2 ORDER BY seq DESC LIMIT 1`
+	const last = `
+		SELECT seq, at, (SELECT min(seq) FROM feed.change WHERE seq >= $1 AND seq < $2)
+		FROM feed.change WHERE seq >= $1 AND seq < $2 ORDER BY seq DESC LIMIT 1`
 	for i := range parts {
 		p := &parts[i]
-		if err := db.QueryRow(ctx, last, int64(p.First), int64(p.end)).Scan(&p.Last, &p.Newest); err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		if err := db.QueryRow(ctx, last, int64(p.First), int64(p.end)).Scan(&p.Last, &p.Newest, &p.least); err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return nil, fmt.Errorf("read partition %s: %w", p.Name, err)
 		}
 		p.Newest = p.Newest.UTC()
@@ -115,7 +138,7 @@ func readParts(ctx context.Context, db querier) ([]LogPart, error) {
 	return parts, nil
 }
 
-func readFollowers(ctx context.Context, db querier, r Retention, floor, head artifact.Seq) ([]LogFollower, error) {
+func readFollowers(ctx context.Context, db querier, r Retention, floor artifact.Seq) ([]LogFollower, error) {
 	const query = `
 		SELECT f.node, n.lab, f.seq, f.seen_at, f.moved_at, next.at, now()
 		FROM feed.follower f JOIN edge_node n ON n.id = f.node
@@ -132,7 +155,7 @@ func readFollowers(ctx context.Context, db querier, r Retention, floor, head art
 		if err = row.Scan(&f.Node, &f.Lab, &f.Seq, &f.SeenAt, &moved, &next, &now); err != nil {
 			return f, err
 		}
-		f.SeenAt, f.LeasedTo, f.Behind = f.SeenAt.UTC(), moved.Add(r.Lease).UTC(), max(0, head-f.Seq)
+		f.SeenAt, f.LeasedTo = f.SeenAt.UTC(), moved.Add(r.Lease).UTC()
 		f.Lost = f.Seq < floor
 		f.Leased = !f.Lost && now.Before(f.LeasedTo)
 		if next != nil && !f.Lost {

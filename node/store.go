@@ -162,7 +162,7 @@ func (s *Store) prepareFile(ctx context.Context) error {
 		return nil
 	}
 	if version != 0 || tables != 0 {
-		return fmt.Errorf("%w: it has schema %d and this build reads %d; it is a copy, so rebuild it: scidex node rebuild", ErrOtherSchema, version, fileSchema)
+		return fmt.Errorf("%w: it has schema %d and this build reads %d; scidex node run copies the hub anew by itself", ErrOtherSchema, version, fileSchema)
 	}
 	tx, err := s.conn.BeginTx(ctx, nil)
 	if err != nil {

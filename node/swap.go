@@ -97,6 +97,21 @@ func Recover(dir string) error {
 	return removeFile(old)
 }
 
+// Remove removes the replica and whatever was being made to take its place, and
+// tells whether there was any. Nobody may have the directory open.
+func Remove(dir string) (found bool, err error) {
+	for _, name := range []string{wholeFile, sideFile, ReplicaFile, oldFile} {
+		path := filepath.Join(dir, name)
+		if _, err := os.Stat(path); err == nil {
+			found = true
+		}
+		if err := removeFile(path); err != nil {
+			return found, err
+		}
+	}
+	return found, syncPath(dir)
+}
+
 // swap makes a whole side file the replica. Who reads the one before finishes
 // there; subscriptions go on at their cursors in the new one.
 func (n *Node) swap(ctx context.Context, s *side) error {

@@ -43,7 +43,12 @@ It needs pg_dump of the server's version or a later one.`,
 		return say(cmd.OutOrStdout(), fmt.Sprintf("%s holds the hub %s up to %d:%d, %s. It is a secret: it holds the signing keys.", to, m.HubID, m.Epoch, m.Seq, size(m.Bytes)))
 	})
 	cmd.Flags().StringVar(&to, "to", "", "file to write, which is not there yet")
-	_ = cmd.MarkFlagRequired("to") // the flag is defined above
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if to == "" {
+			return &exitError{2, errors.New("give --to, the file to write")}
+		}
+		return nil
+	}
 	return cmd
 }
 
@@ -130,7 +135,12 @@ anew.`,
 	cmd.Flags().BoolVar(&d.managed, "managed", false, "use the private PostgreSQL in the data directory, which is made when there is none")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().StringVar(&from, "from", "", "file that scidex hub backup wrote")
-	_ = cmd.MarkFlagRequired("from") // the flag is defined above
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if from == "" {
+			return &exitError{2, errors.New("give --from, the file that scidex hub backup wrote")}
+		}
+		return nil
+	}
 	return cmd
 }
 

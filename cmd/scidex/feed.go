@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"text/tabwriter"
 	"time"
 
@@ -59,7 +60,11 @@ that may happen to a node that does not move.`,
 		fmt.Fprintf(t, "The log keeps %d to %d, %s; it can be followed from %d on.\n\n", s.First, s.Head, size(s.Bytes), s.Floor)
 		fmt.Fprintln(t, "PARTITION\tFROM\tLAST\tSIZE\tNEWEST")
 		for _, p := range s.Parts {
-			fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\n", p.Name, p.First, p.Last, size(p.Bytes), whenOrDash(p.Newest))
+			last := "-"
+			if p.Last > 0 {
+				last = strconv.FormatInt(int64(p.Last), 10)
+			}
+			fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\n", p.Name, p.First, last, size(p.Bytes), whenOrDash(p.Newest))
 		}
 		fmt.Fprintln(t, "\nNODE\tLAB\tAT\tBEHIND\tSEEN\tLOG KEPT\tFALLS OFF")
 		for i := range s.Followers {

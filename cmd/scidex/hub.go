@@ -270,8 +270,8 @@ func newHubAdoptCmd() *cobra.Command {
 		Short: "Accept a database that moved to another PostgreSQL cluster",
 		Long: `A hub refuses to start on a database that was restored from a backup or copied,
 because its replicas may hold changes that it lost. After a restore, adopt
-begins a new epoch, so that such replicas notice and bootstrap again. After an
-upgrade in which nothing can be lost, it keeps the epoch.`,
+begins a new epoch, so that such replicas notice and copy the hub anew by
+themselves. After an upgrade in which nothing can be lost, it keeps the epoch.`,
 		Example: `  scidex hub adopt --reason restore --database-url "$DATABASE_URL"`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return d.with(cmd.Context(), &l, func(ctx context.Context, db *database) error {
@@ -289,6 +289,12 @@ upgrade in which nothing can be lost, it keeps the epoch.`,
 	l.add(cmd)
 	cmd.Flags().BoolVar(&d.managed, "managed", false, "use the private PostgreSQL in the data directory")
 	cmd.Flags().StringVar(&reason, "reason", "", "restore, or upgrade when nothing can be lost")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if reason != hub.AdoptRestore && reason != hub.AdoptUpgrade {
+			return &exitError{2, errors.New("give --reason: restore, or upgrade when nothing can be lost")}
+		}
+		return nil
+	}
 	return cmd
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/hub"
 )
 
@@ -53,6 +54,11 @@ the first few are printed; --json prints all.`,
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if since < 0 || f.Limit < 1 {
 			return &exitError{2, errors.New("--since is not negative, and --limit is at least 1")}
+		}
+		if f.Ref != "" {
+			if _, err := artifact.ParseRef(f.Ref); err != nil {
+				return &exitError{2, fmt.Errorf("--ref %q: give type:id, such as hypothesis:h-1", f.Ref)}
+			}
 		}
 		return nil
 	}

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -41,6 +39,7 @@ type nodeFlags struct {
 
 func (n *nodeFlags) addAll(cmd *cobra.Command) {
 	n.remoteFlags.add(cmd)
+	cmd.Flags().Lookup("hub").Usage = "URL of the hub; an enrolled node knows it"
 	n.logFlags.add(cmd)
 	cmd.Flags().StringVar(&n.data, "data", defaultDataDir("node"), "directory of the replica")
 }
@@ -151,16 +150,18 @@ func newNodeRebuildCmd() *cobra.Command {
 	var data string
 	var l logFlags
 	cmd := &cobra.Command{
-		Use:     "rebuild",
-		Short:   "Throw the replica away, so that the next run copies the hub anew",
-		Long:    `A replica is a copy: nothing is lost with it. The node must not be running.`,
+		Use:   "rebuild",
+		Short: "Throw the replica away, so that the next run copies the hub anew",
+		Long: `A replica is a copy: nothing is lost with it. One that is being made goes too. The
+node must not be running. It is seldom needed: a node copies the hub anew by itself
+when it cannot go on from what it holds.`,
 		Example: `  scidex node rebuild --data ./data/lab-1 && scidex node run --data ./data/lab-1`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := l.logger()
 			if err != nil {
 				return err
 			}
-			if _, err := os.Stat(filepath.Join(data, node.ReplicaFile)); err != nil {
+			if _, err := os.Stat(data); err != nil {
 				return fmt.Errorf("no replica in %s", data)
 			}
 			unlock, err := postgres.Lock(data)
@@ -168,21 +169,18 @@ func newNodeRebuildCmd() *cobra.Command {
 				return err
 			}
 			defer unlock()
-			return removeReplica(cmd.Context(), data, log)
+			found, err := node.Remove(data)
+			if err != nil {
+				return fmt.Errorf("remove the replica: %w", err)
+			}
+			if !found {
+				return fmt.Errorf("no replica in %s", data)
+			}
+			log.InfoContext(cmd.Context(), "replica removed", "data", data)
+			return nil
 		},
 	}
 	l.add(cmd)
 	cmd.Flags().StringVar(&data, "data", defaultDataDir("node"), "directory of the replica")
 	return cmd
-}
-
-func removeReplica(ctx context.Context, data string, log *slog.Logger) error {
-	for _, suffix := range []string{"-wal", "-shm", ""} {
-		err := os.Remove(filepath.Join(data, node.ReplicaFile+suffix))
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("remove the replica: %w", err)
-		}
-	}
-	log.InfoContext(ctx, "replica removed", "data", data)
-	return nil
 }
