@@ -42,7 +42,7 @@ var errorsOf = map[string][]string{
 	Batch.Name:  {},
 	Supersede.Name: {
 		string(artifact.CodeNotFound), artifact.ReasonStaleBase, artifact.ReasonSuperseded,
-		artifact.ReasonExists, artifact.ReasonIDTaken, artifact.ReasonWritePolicy, artifact.ReasonNotUpdated,
+		artifact.ReasonExists, artifact.ReasonIDTaken, artifact.ReasonWritePolicy, artifact.ReasonBuiltIn, artifact.ReasonNotUpdated,
 		string(artifact.CodeLifecycleViolation), string(artifact.CodeLinkTargetMissing),
 	},
 	Comment.Name: {string(artifact.CodeNotFound), string(artifact.CodeLinkTargetMissing)},
