@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -89,7 +90,7 @@ func (n *Node) obey(ctx context.Context, order verifyOrder) (answer verifyAnswer
 	if err == nil && report.Equal() {
 		n.checks.last.Store(&Checkup{At: time.Now().UTC(), Equal: true, Mended: report.Mended, of: checked})
 	}
-	answer.Report, answer.NotComparable = report, errors.Is(err, ErrNotComparable)
+	answer.Report, answer.NotComparable = report, NotNow(err)
 	if err != nil {
 		answer.Error = err.Error()
 	}
@@ -142,7 +143,7 @@ func AskToVerify(ctx context.Context, dir string, repair bool) (report VerifyRep
 	}
 	switch {
 	case answer.NotComparable:
-		return answer.Report, fmt.Errorf("%w: %s", ErrNotComparable, answer.Error)
+		return answer.Report, fmt.Errorf("%w: %s", ErrNotComparable, strings.TrimPrefix(answer.Error, ErrNotComparable.Error()+": "))
 	case answer.Error != "":
 		return answer.Report, errors.New(answer.Error)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"time"
 
@@ -47,6 +48,17 @@ const (
 	// before it is compared again.
 	catchUpWait = 30 * time.Second
 )
+
+// NotNow tells whether an error of [Node.Verify] or [Node.Repair] says nothing of
+// the replica: there is no common place now, the hub does not answer, or there is no
+// whole replica yet.
+func NotNow(err error) bool {
+	if err == nil {
+		return false
+	}
+	_, away := errors.AsType[*url.Error](err)
+	return away || errors.Is(err, ErrNotComparable) || artifact.IsCode(err, artifact.CodeUnavailable)
+}
 
 // Verify compares the replica with its hub at one place of the log, after it made
 // and hashed all its rows anew. Its error wraps [ErrNotComparable] when there is

@@ -40,8 +40,11 @@ and 3 when they cannot be compared now.`,
 				return fmt.Errorf("no replica in %s: start one with scidex node run", n.data)
 			}
 			report, err := verifyIn(cmd.Context(), c, repair)
-			if errors.Is(err, node.ErrNotComparable) {
-				return &exitError{3, fmt.Errorf("%w; let the node run until it has caught up", err)}
+			if errors.Is(err, node.ErrNoControl) {
+				return &exitError{3, err}
+			}
+			if node.NotNow(err) {
+				return &exitError{3, fmt.Errorf("%w; try again once the hub answers and the node has caught up", err)}
 			}
 			if err != nil {
 				return err
