@@ -33,7 +33,7 @@ build: ## build bin/scidex
 test: $(CLIENTS) ## run all tests
 	@scripts/need.sh cc postgres
 	$(GO) vet -tags $(TAGS) ./...
-	$(GO) test -tags $(TAGS) -timeout 15m $(TESTFLAGS) $(TESTS)
+	$(GO) test -tags $(TAGS) -timeout 40m $(TESTFLAGS) $(TESTS)
 
 # The GraphQL clients that people use, for the tests that drive them.
 $(CLIENTS): test/clients/package-lock.json
