@@ -125,8 +125,8 @@ func floorBatch(ctx context.Context, pool *pgxpool.Pool, n int, whole bool) erro
 			SELECT link, 'hypothesis', id, 'supports', 'hypothesis', 'h-target', 'hypothesis:h-target', 'commons', '[]', 'null', $4, 'bench', hash
 			FROM unnest($1::text[], $2::text[], $3::bytea[]) AS r (link, id, hash)`, links, ids, hashes, now)
 		b.Queue(`
-			INSERT INTO floor.signal (id, type, artifact, scope, kind, dimension, voter, voter_kind, value, weight, reason, metadata, created_at, created_by, row_hash)
-			SELECT signal, 'hypothesis', id, 'commons', 'vote', '', 'bench', 'ai_local', 1, 1, '', 'null', $4, 'bench', hash
+			INSERT INTO floor.signal (id, type, artifact, scope, kind, dimension, voter, voter_kind, value, weight, reason, metadata, created_at, created_by, row_hash, aggregate)
+			SELECT signal, 'hypothesis', id, 'commons', 'vote', '', 'bench', 'ai_local', 1, 1, '', 'null', $4, 'bench', hash, '{"count":1,"voters":1,"sum":1,"sum_sq":1}'
 			FROM unnest($1::text[], $2::text[], $3::bytea[]) AS r (signal, id, hash)`, signals, ids, hashes, now)
 		b.Queue(`
 			INSERT INTO floor.signal_aggregate (type, artifact, kind, dimension, n, voters, sum, sum_sq)
