@@ -1,7 +1,6 @@
 package replicate
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -15,8 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"time"
-
-	"github.com/klauspost/compress/zstd"
 
 	"github.com/scidex-ai/substrate/artifact"
 )
@@ -66,17 +63,8 @@ type FillHandler struct {
 
 // ServeHTTP implements http.Handler.
 func (h *FillHandler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	ctx, cancel := context.WithCancel(req.Context())
+	ctx, cancel := untilDone(req.Context(), h.Done)
 	defer cancel()
-	if h.Done != nil {
-		go func() {
-			select {
-			case <-h.Done:
-				cancel()
-			case <-ctx.Done():
-			}
-		}()
-	}
 	r, err := parseFill(req.URL.Query())
 	if err != nil {
 		h.Fail(w, req, err)
@@ -217,16 +205,11 @@ func (c *Client) Backfill(ctx context.Context, r FillRequest, hello func(FillHel
 		return err
 	}
 	defer resp.Body.Close()
-	var body io.Reader = resp.Body
-	if resp.Header.Get("Content-Encoding") == "zstd" {
-		dec, err := zstd.NewReader(body, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(64<<20))
-		if err != nil {
-			return err
-		}
-		defer dec.Close()
-		body = dec
+	lines, end, err := linesOf(resp)
+	if err != nil {
+		return err
 	}
-	lines := bufio.NewReaderSize(body, 256<<10)
+	defer end()
 	var buf []byte
 	for greeted := false; ; {
 		quiet.Reset(fillSilence)

@@ -56,16 +56,11 @@ func (c *Client) Follow(ctx context.Context, from Position, handle func(Frame) e
 	}
 	defer resp.Body.Close()
 
-	var body io.Reader = resp.Body
-	if resp.Header.Get("Content-Encoding") == "zstd" {
-		dec, err := zstd.NewReader(body, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(64<<20))
-		if err != nil {
-			return err
-		}
-		defer dec.Close()
-		body = dec
+	lines, end, err := linesOf(resp)
+	if err != nil {
+		return err
 	}
-	lines := bufio.NewReaderSize(body, 256<<10)
+	defer end()
 	var buf []byte
 	for {
 		buf, err = readLine(lines, buf[:0])
@@ -87,6 +82,19 @@ func (c *Client) Follow(ctx context.Context, from Position, handle func(Frame) e
 		}
 		quiet.Reset(Silence)
 	}
+}
+
+// linesOf reads a stream's lines, unpacked. The caller calls end when it is done.
+func linesOf(resp *http.Response) (lines *bufio.Reader, end func(), err error) {
+	const size = 256 << 10
+	if resp.Header.Get("Content-Encoding") != "zstd" {
+		return bufio.NewReaderSize(resp.Body, size), func() {}, nil
+	}
+	dec, err := zstd.NewReader(resp.Body, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(64<<20))
+	if err != nil {
+		return nil, nil, err
+	}
+	return bufio.NewReaderSize(dec, size), dec.Close, nil
 }
 
 // readLine appends one line to buf, without its newline.

@@ -48,19 +48,23 @@ type Handler struct {
 	Beat time.Duration
 }
 
+// untilDone returns a context that ends when done is closed too; done may be nil.
+func untilDone(ctx context.Context, done <-chan struct{}) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-done:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	ctx, cancel := context.WithCancel(req.Context())
+	ctx, cancel := untilDone(req.Context(), h.Done)
 	defer cancel()
-	if h.Done != nil {
-		go func() {
-			select {
-			case <-h.Done:
-				cancel()
-			case <-ctx.Done():
-			}
-		}()
-	}
 	from, err := parsePosition(req)
 	if err != nil {
 		h.Fail(w, req, err)
