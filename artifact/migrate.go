@@ -69,7 +69,7 @@ func parseSteps(raw json.RawMessage, lifecycle *Lifecycle, at string) (all steps
 			case text != nil && !wanted:
 				note(member, "unknown_field", "the step "+d.Op+" has no "+member)
 			case text != nil:
-				tokens, err := parsePointer(*text)
+				tokens, err := ParsePointer(*text)
 				if err == nil && len(tokens) == 0 {
 					err = errors.New("a step changes a field, not the whole content")
 				}

@@ -72,7 +72,7 @@ func strayPaths(patch []byte, at string) (problems []Problem) {
 	}
 	for i, op := range ops {
 		for member, path := range map[string]string{"path": op.Path, "from": op.From} {
-			tokens, err := parsePointer(path)
+			tokens, err := ParsePointer(path)
 			if err == nil && len(tokens) > 0 && !slices.Contains([]string{"content", "state", "title"}, tokens[0]) {
 				problems = append(problems, Problem{
 					Path: at + "/" + strconv.Itoa(i) + "/" + member, Constraint: "json_patch",
@@ -174,7 +174,7 @@ func parseOperation(v value, at string) (o operation, problems []Problem) {
 			note("/"+name, name+" is a JSON pointer")
 			return nil
 		}
-		tokens, err := parsePointer(p.text())
+		tokens, err := ParsePointer(p.text())
 		if err != nil {
 			note("/"+name, err.Error())
 		}
@@ -202,9 +202,9 @@ func parseOperation(v value, at string) (o operation, problems []Problem) {
 	return o, problems
 }
 
-// parsePointer splits a JSON pointer (RFC 6901). The pointer to the whole gives
+// ParsePointer splits a JSON pointer (RFC 6901). The pointer to the whole gives
 // an empty slice, not nil.
-func parsePointer(s string) ([]string, error) {
+func ParsePointer(s string) ([]string, error) {
 	if s == "" {
 		return []string{}, nil
 	}

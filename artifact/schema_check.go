@@ -152,7 +152,7 @@ func (r SignalRule) check(c *schemaCheck, path string) {
 // checkFields checks what the document says of single fields of the content.
 func (s *Schema) checkFields(c *schemaCheck) {
 	pointer := func(path, text string) {
-		tokens, err := parsePointer(text)
+		tokens, err := ParsePointer(text)
 		switch {
 		case err != nil:
 			c.report(path, "json_pointer", err.Error())

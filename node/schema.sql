@@ -170,6 +170,32 @@ CREATE TABLE signal_aggregate (
     PRIMARY KEY (type, artifact, kind, dimension)
 ) STRICT, WITHOUT ROWID;
 
+-- What current artifacts hold at the pointers that their types declare as facets,
+-- as artifact.FacetsOf makes it. Superseded ones have none.
+CREATE TABLE facet (
+    type  TEXT NOT NULL,
+    id    TEXT NOT NULL,
+    path  TEXT NOT NULL,
+    n     INTEGER NOT NULL,         -- 0 for the one by which artifacts are sorted
+    scope TEXT NOT NULL,            -- of the artifact
+    kind  TEXT NOT NULL,            -- one character
+    num   REAL,
+    text  TEXT,
+    PRIMARY KEY (type, id, path, n)
+) STRICT, WITHOUT ROWID;
+-- Each row is in one of them.
+CREATE INDEX facet_num ON facet (type, path, num, id, kind) WHERE num IS NOT NULL;
+CREATE INDEX facet_text ON facet (type, path, text, id, kind) WHERE text IS NOT NULL;
+CREATE INDEX facet_other ON facet (type, path, kind, id) WHERE num IS NULL AND text IS NULL;
+
+-- How far the facets of a type are made.
+CREATE TABLE facet_build (
+    type     TEXT PRIMARY KEY,
+    declared TEXT NOT NULL,         -- by what they are made
+    after    TEXT NOT NULL,         -- the last id that was looked at
+    done     INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE event (
     seq        INTEGER PRIMARY KEY,
     type       TEXT NOT NULL,

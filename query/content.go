@@ -1,0 +1,142 @@
+package query
+
+import (
+	"strings"
+
+	"github.com/scidex-ai/substrate/artifact"
+)
+
+// content compares what the content holds at a pointer with values: any of the
+// one with any of the other.
+func (s *Statement) content(p pointer, op Op, values []value) string {
+	if p.indexed(s) {
+		return s.facet(p, op, values)
+	}
+	return s.stored("r", p, op, values)
+}
+
+// stored asks the content itself, of a version that has an alias.
+func (s *Statement) stored(alias string, p pointer, op Op, values []value) string {
+	conditions := []string{}
+	of := group(values)
+	for _, k := range kinds {
+		if len(of[k]) > 0 {
+			conditions = append(conditions, s.element(k, op, of[k]))
+		}
+	}
+	if len(conditions) == 0 {
+		return "FALSE"
+	}
+	condition := "(" + strings.Join(conditions, " OR ") + ")"
+	found := make([]string, 0, 1)
+	for _, elements := range s.elements(alias, p) {
+		found = append(found, "EXISTS (SELECT 1 FROM "+elements+" AND "+condition+")")
+	}
+	return "(" + strings.Join(found, " OR ") + ")"
+}
+
+// element compares one value e of a content.
+func (s *Statement) element(of kind, op Op, values []value) string {
+	if s.Dialect == Postgres {
+		switch of {
+		case text:
+			return "(jsonb_typeof(e.value) = 'string' AND " + s.compare(`((e.value #>> '{}') COLLATE "C")`, text, op, values) + ")"
+		case number:
+			return "(CASE WHEN jsonb_typeof(e.value) = 'number' THEN " + s.compare("(e.value #>> '{}')::float8", number, op, values) + " ELSE FALSE END)"
+		case boolean:
+			return "(jsonb_typeof(e.value) = 'boolean' AND (e.value #>> '{}')" + s.in(text, values) + ")"
+		case null, moment, ref:
+		}
+		return "(jsonb_typeof(e.value) = 'null')"
+	}
+	switch of {
+	case text:
+		return "(e.type = 'text' AND " + s.compare("e.value", text, op, values) + ")"
+	case number:
+		return "(e.type IN ('integer', 'real') AND " + s.compare("e.value", number, op, values) + ")"
+	case boolean:
+		return "(e.type" + s.in(text, values) + ")"
+	case null, moment, ref:
+	}
+	return "(e.type = 'null')"
+}
+
+// elements returns tables e of the values that a pointer stands for, with the
+// beginning of a condition: one for PostgreSQL, and for SQLite one for each way to
+// read its numbers, as places and as names, of which one at most leads somewhere.
+func (s *Statement) elements(alias string, p pointer) (all []string) {
+	if s.Dialect == Postgres {
+		return []string{"(SELECT " + alias + ".content::jsonb #> " + s.Arg(p.tokens) + ` AS v OFFSET 0) c
+			CROSS JOIN LATERAL jsonb_array_elements(CASE WHEN jsonb_typeof(c.v) = 'array' THEN c.v WHEN c.v IS NOT NULL THEN jsonb_build_array(c.v) END) e (value) WHERE TRUE`}
+	}
+	for _, path := range p.paths() {
+		arg := s.Arg(path)
+		all = append(all, "json_each("+alias+".content, "+arg+") e WHERE json_type("+alias+".content, "+arg+") <> 'object'")
+	}
+	return all
+}
+
+// paths returns the pointer as paths of SQLite.
+func (p pointer) paths() []string {
+	paths := []string{"$"}
+	for _, token := range p.tokens {
+		name := "." + artifact.QuoteJSON(token)
+		var next []string
+		for _, path := range paths {
+			next = append(next, path+name)
+			if isIndex(token) == index {
+				next = append(next, path+"["+token+"]")
+			}
+		}
+		paths = next
+	}
+	return paths
+}
+
+// leads asks whether there is anything at a pointer.
+func (s *Statement) leads(p pointer) string {
+	switch {
+	case p.indexed(s):
+		return "EXISTS (SELECT 1 FROM facet f WHERE f.type = a.type AND f.id = a.id AND f.path = " + s.Arg(p.text) + ")"
+	case s.Dialect == Postgres:
+		return "((r.content::jsonb #> " + s.Arg(p.tokens) + ") IS NOT NULL)"
+	}
+	found := []string{}
+	for _, path := range p.paths() {
+		found = append(found, "json_type(r.content, "+s.Arg(path)+") IS NOT NULL")
+	}
+	return "(" + strings.Join(found, " OR ") + ")"
+}
+
+// facet asks the index of facets for the ids of artifacts. Of those whose values
+// it does not hold it asks the contents.
+func (s *Statement) facet(p pointer, op Op, values []value) string {
+	from := "SELECT f.id FROM facet f WHERE f.type = " + s.theType() + " AND f.path = " + s.Arg(p.text) + " AND "
+	found := []string{}
+	of := group(values)
+	for _, k := range kinds {
+		if len(of[k]) == 0 {
+			continue
+		}
+		condition := "f.kind = '" + string(k) + "'"
+		switch k { //nolint:exhaustive // a content holds no others
+		case text:
+			condition += " AND f.text IS NOT NULL AND " + s.compare("f.text", text, op, of[k])
+		case number:
+			condition += " AND f.num IS NOT NULL AND " + s.compare("f.num", number, op, of[k])
+		case boolean:
+			condition += " AND f.text IS NOT NULL AND f.text" + s.in(text, of[k])
+		case null:
+			condition += " AND f.num IS NULL AND f.text IS NULL"
+		}
+		found = append(found, from+condition)
+	}
+	if len(found) == 0 {
+		return "FALSE"
+	}
+	found = append(found, `SELECT h.id FROM facet f
+		JOIN artifact h ON h.type = f.type AND h.id = f.id
+		JOIN artifact_revision v ON v.type = h.type AND v.id = h.id AND v.revision = h.revision
+		WHERE f.type = `+s.theType()+" AND f.path = "+s.Arg(p.text)+" AND f.kind = '"+string(artifact.FacetElsewhere)+"' AND f.num IS NULL AND f.text IS NULL AND "+s.stored("v", p, op, values))
+	return "(a.id IN (" + strings.Join(found, " UNION ALL ") + "))"
+}

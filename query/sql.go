@@ -1,0 +1,405 @@
+package query
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/scidex-ai/substrate/artifact"
+)
+
+// A Dialect is the SQL of a store.
+type Dialect int
+
+// The dialects.
+const (
+	Postgres Dialect = iota
+	SQLite
+)
+
+// A Statement is a query as it is put together: its arguments, and what conditions
+// may count on. In its text the artifact is a, and the version that is current r.
+type Statement struct {
+	Dialect Dialect
+	Scopes  []string // that the caller may see
+	Type    string   // of all artifacts that are looked at; "" for several
+	// Indexed reports whether the facets of Type at a pointer are kept, as
+	// [artifact.FacetsOf] makes them. Nil: none are.
+	Indexed func(path string) bool
+
+	args   []any
+	scopes string
+	typ    string
+}
+
+// Args returns the arguments, in the order of their numbers.
+func (s *Statement) Args() []any { return s.args }
+
+// Arg adds an argument and returns what stands for it.
+func (s *Statement) Arg(v any) string {
+	s.args = append(s.args, v)
+	n := strconv.Itoa(len(s.args))
+	if s.Dialect == SQLite {
+		return "?" + n
+	}
+	switch v.(type) {
+	case string:
+		return "$" + n + "::text"
+	case float64:
+		return "$" + n + "::float8"
+	case int:
+		return "$" + n + "::bigint"
+	case time.Time:
+		return "$" + n + "::timestamptz"
+	case []string:
+		return "$" + n + "::text[]"
+	case []float64:
+		return "$" + n + "::float8[]"
+	case []time.Time:
+		return "$" + n + "::timestamptz[]"
+	}
+	return "$" + n
+}
+
+// Visible returns the condition that a scope is one that the caller may see.
+func (s *Statement) Visible(scope string) string {
+	if s.scopes == "" {
+		s.scopes = s.list(s.Scopes)
+	}
+	return scope + s.scopes
+}
+
+// list returns the condition that what stands before it is one of some texts.
+func (s *Statement) list(texts []string) string {
+	if s.Dialect == Postgres {
+		return " = ANY (" + s.Arg(append([]string{}, texts...)) + ")"
+	}
+	return " IN (SELECT value FROM json_each(" + s.json(append([]string{}, texts...)) + "))"
+}
+
+// json adds a list as an argument of SQLite, which has no arrays.
+func (s *Statement) json(v any) string {
+	raw, err := json.Marshal(v)
+	if err != nil { // texts and numbers
+		raw = []byte("[]")
+	}
+	return s.Arg(string(raw))
+}
+
+// theType returns what stands for the one type.
+func (s *Statement) theType() string {
+	if s.typ == "" {
+		s.typ = s.Arg(s.Type)
+	}
+	return s.typ
+}
+
+// Where returns the filter as a condition, which is true or false and never null.
+func (s *Statement) Where(f *Filter) string {
+	if f == nil {
+		return "TRUE"
+	}
+	return s.node(&f.root)
+}
+
+func (s *Statement) node(n *node) string {
+	switch {
+	case n.and != nil:
+		return s.junction(n.and, " AND ")
+	case n.or != nil:
+		return s.junction(n.or, " OR ")
+	case n.not != nil:
+		return "NOT " + s.node(n.not)
+	case n.link != nil:
+		return s.link(n.link)
+	case n.signal != nil:
+		return s.signal(n.signal)
+	}
+	c := n.field
+	op, denied := c.op.denied()
+	var sql string
+	switch {
+	case op == Exists:
+		denied = !c.exists
+		sql = s.present(c)
+	case c.field == nil:
+		sql = s.content(c.pointer, op, c.values)
+	case c.field.kind == ref:
+		sql = s.refs(op, c.values)
+	default:
+		sql = s.compare(s.column(c.field), c.field.kind, op, c.values)
+		if c.field.optional {
+			sql = "(" + s.present(c) + " AND " + sql + ")"
+		}
+	}
+	if denied {
+		return "NOT " + sql
+	}
+	return sql
+}
+
+func (s *Statement) junction(parts []node, by string) string {
+	texts := make([]string, len(parts))
+	for i := range parts {
+		texts[i] = s.node(&parts[i])
+	}
+	return "(" + strings.Join(texts, by) + ")"
+}
+
+// column returns a field of the artifact. PostgreSQL compares bytewise in the
+// collation "C", which not all columns have.
+func (s *Statement) column(f *field) string {
+	column := "a." + f.name
+	switch {
+	case s.Dialect == Postgres && f.kind == text:
+		column += ` COLLATE "C"`
+	case s.Dialect == Postgres && f.kind == number:
+		column += "::float8"
+	}
+	return "(" + column + ")"
+}
+
+func (s *Statement) present(c *fieldCondition) string {
+	switch {
+	case c.field == nil:
+		return s.leads(c.pointer)
+	case c.field.kind == number:
+		return "(a." + c.field.name + " IS NOT NULL)"
+	}
+	return "(a." + c.field.name + " <> '')"
+}
+
+func (s *Statement) refs(op Op, values []value) string {
+	if op == Eq {
+		r := values[0].ref
+		return "(a.type = " + s.Arg(r.Type) + " AND a.id = " + s.Arg(r.ID) + ")"
+	}
+	types, ids := make([]string, len(values)), make([]string, len(values))
+	pairs := make([][2]string, len(values))
+	for i, v := range values {
+		types[i], ids[i], pairs[i] = v.ref.Type, v.ref.ID, [2]string{v.ref.Type, v.ref.ID}
+	}
+	if s.Dialect == Postgres {
+		return "((a.type, a.id) IN (SELECT k.type, k.id FROM unnest(" + s.Arg(types) + ", " + s.Arg(ids) + ") AS k (type, id)))"
+	}
+	return "((a.type, a.id) IN (SELECT json_extract(k.value, '$[0]'), json_extract(k.value, '$[1]') FROM json_each(" + s.json(pairs) + ") AS k))"
+}
+
+var comparisons = map[Op]string{Eq: " = ", Lt: " < ", Lte: " <= ", Gt: " > ", Gte: " >= "}
+
+// compare returns a condition on an expression whose value is of one kind.
+func (s *Statement) compare(x string, of kind, op Op, values []value) string {
+	switch op { //nolint:exhaustive // what is denied has gone, and exists is asked elsewhere
+	case In:
+		return "(" + x + s.in(of, values) + ")"
+	case Contains:
+		part := s.Arg(values[0].text)
+		if s.Dialect == Postgres {
+			return "(strpos(" + x + ", " + part + ") > 0)"
+		}
+		return "(instr(" + x + ", " + part + ") > 0)"
+	case StartsWith:
+		return s.startsWith(x, values[0].text)
+	}
+	if of == boolean {
+		return "(" + x + " = " + strings.ToUpper(values[0].text) + ")"
+	}
+	return "(" + x + comparisons[op] + s.Arg(s.argument(values[0])) + ")"
+}
+
+// startsWith is a range, for an index to serve it.
+func (s *Statement) startsWith(x, prefix string) string {
+	sql := "(" + x + " >= " + s.Arg(prefix)
+	if after, ok := successor(prefix); ok {
+		sql += " AND " + x + " < " + s.Arg(after)
+	}
+	return sql + ")"
+}
+
+// successor returns the least text that is greater than all that begin with
+// prefix, and false when none is.
+func successor(prefix string) (string, bool) {
+	runes := []rune(prefix)
+	for i := len(runes) - 1; i >= 0; i-- {
+		switch runes[i] {
+		case utf8.MaxRune:
+			continue
+		case 0xD7FF: // surrogates are no characters
+			runes[i] = 0xE000
+		default:
+			runes[i]++
+		}
+		return string(runes[:i+1]), true
+	}
+	return "", false
+}
+
+// argument returns a value as the store holds it.
+func (s *Statement) argument(v value) any {
+	switch v.kind {
+	case number:
+		return v.num
+	case moment:
+		if s.Dialect == SQLite {
+			return v.at.UnixMilli()
+		}
+		return v.at
+	case text, boolean, null, ref:
+	}
+	return v.text
+}
+
+// in returns the condition that what stands before it is one of the values of one
+// kind.
+func (s *Statement) in(of kind, values []value) string {
+	texts, numbers, times := []string{}, []float64{}, []time.Time{}
+	millis := []int64{}
+	for _, v := range values {
+		texts, numbers, times = append(texts, v.text), append(numbers, v.num), append(times, v.at)
+		millis = append(millis, v.at.UnixMilli())
+	}
+	if s.Dialect == Postgres {
+		switch of {
+		case number:
+			return " = ANY (" + s.Arg(numbers) + ")"
+		case moment:
+			return " = ANY (" + s.Arg(times) + ")"
+		case boolean:
+			return "::text = ANY (" + s.Arg(texts) + ")"
+		case text, null, ref:
+		}
+		return " = ANY (" + s.Arg(texts) + ")"
+	}
+	list := s.json(texts)
+	switch of {
+	case number:
+		s.args[len(s.args)-1] = mustJSON(numbers)
+	case moment:
+		s.args[len(s.args)-1] = mustJSON(millis)
+	case boolean:
+		return " IN (SELECT value = 'true' FROM json_each(" + list + "))"
+	case text, null, ref:
+	}
+	return " IN (SELECT value FROM json_each(" + list + "))"
+}
+
+// mustJSON encodes a list of numbers.
+func mustJSON(v any) string {
+	raw, err := json.Marshal(v)
+	if err != nil { // JSON numbers are finite
+		return "[]"
+	}
+	return string(raw)
+}
+
+// other are the columns of a link at its other end.
+func (c *linkCondition) ends() (own, other string) {
+	if c.in {
+		return "to", "from"
+	}
+	return "from", "to"
+}
+
+// link counts the links of an artifact that the caller may see, with both ends.
+func (s *Statement) link(c *linkCondition) string {
+	own, other := c.ends()
+	var sql strings.Builder
+	sql.WriteString("SELECT 1 FROM link l WHERE l." + own + "_type = a.type AND l." + own + "_id = a.id")
+	if c.predicate != "" {
+		sql.WriteString(" AND l.predicate = " + s.Arg(c.predicate))
+	}
+	if c.to != nil {
+		sql.WriteString(" AND l." + other + "_type = " + s.Arg(c.to.Type) + " AND l." + other + "_id = " + s.Arg(c.to.ID))
+	}
+	if len(c.types) > 0 {
+		sql.WriteString(" AND l." + other + "_type" + s.list(c.types))
+	}
+	sql.WriteString(" AND " + s.SeenLink("l", other))
+	counted := func(limit int) string {
+		return "(SELECT count(*) FROM (" + sql.String() + " LIMIT " + strconv.Itoa(limit) + ") AS k)"
+	}
+	switch {
+	case c.most < 0 && c.least == 0:
+		return "TRUE"
+	case c.most < 0 && c.least == 1:
+		return "EXISTS (" + sql.String() + ")"
+	case c.most == 0:
+		return "NOT EXISTS (" + sql.String() + ")"
+	case c.most < 0:
+		return "(" + counted(c.least) + " >= " + strconv.Itoa(c.least) + ")"
+	}
+	return "(" + counted(c.most+1) + " BETWEEN " + strconv.Itoa(c.least) + " AND " + strconv.Itoa(c.most) + ")"
+}
+
+// SeenLink returns the condition that the caller may see a link, whose row has an
+// alias, and what stands at one end of it, from or to: an artifact, or a link or
+// signal, which is in a scope of its own.
+func (s *Statement) SeenLink(alias, end string) string {
+	typ, id := alias+"."+end+"_type", alias+"."+end+"_id"
+	everyone := ""
+	if s.Dialect == Postgres {
+		everyone = " AND e.audience = 'scope'"
+	}
+	return "(" + s.Visible(alias+".scope") +
+		" AND (EXISTS (SELECT 1 FROM artifact e WHERE e.type = " + typ + " AND e.id = " + id + " AND " + s.Visible("e.scope") + everyone + ")" +
+		" OR " + typ + " = 'kg_edge' AND EXISTS (SELECT 1 FROM link e WHERE e.id = " + id + " AND " + s.Visible("e.scope") + ")" +
+		" OR " + typ + " = 'signal' AND EXISTS (SELECT 1 FROM signal e WHERE e.id = " + id + " AND " + s.Visible("e.scope") + ")))"
+}
+
+// signal compares a number that is kept of an artifact's signals. They are in its
+// own scope: whoever sees it may see all of them.
+func (s *Statement) signal(c *signalCondition) string {
+	x := s.sum(c.Aggregate)
+	if c.op == Exists {
+		if c.exists {
+			return "(" + x + " IS NOT NULL)"
+		}
+		return "(" + x + " IS NULL)"
+	}
+	op, denied := c.op.denied()
+	sql := "coalesce(" + s.compare(x, number, op, c.values) + ", FALSE)"
+	if denied {
+		return "NOT " + sql
+	}
+	return sql
+}
+
+// sum returns the number. Both stores divide doubles.
+func (s *Statement) sum(g Aggregate) string {
+	double := func(x string) string {
+		if s.Dialect == Postgres {
+			return x + "::float8"
+		}
+		return "CAST(" + x + " AS REAL)"
+	}
+	column, otherwise := map[string]string{"count": "g.n", "voters": "g.voters", "sum": "g.sum"}[g.Agg], "0"
+	if column != "" {
+		column = double(column)
+	} else {
+		column, otherwise = "CASE WHEN g.n > 0 THEN "+double("g.sum")+" / "+double("g.n")+" END", "NULL"
+	}
+	if s.Dialect == Postgres {
+		otherwise += "::float8"
+	}
+	return "coalesce((SELECT " + column + " FROM signal_aggregate g WHERE g.type = a.type AND g.artifact = a.id AND g.kind = " + s.Arg(g.Kind) +
+		" AND g.dimension = " + s.Arg(g.Dimension) + "), " + otherwise + ")"
+}
+
+// group returns the values of each kind.
+func group(values []value) map[kind][]value {
+	of := make(map[kind][]value)
+	for _, v := range values {
+		of[v.kind] = append(of[v.kind], v)
+	}
+	return of
+}
+
+// kinds are those of values in a content, in the order of their conditions.
+var kinds = []kind{text, number, boolean, null}
+
+// path returns the pointer as facets name it.
+func (p pointer) indexed(s *Statement) bool {
+	return s.Type != "" && s.Indexed != nil && artifact.IndexablePath(p.text) && s.Indexed(p.text)
+}
