@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,18 +20,28 @@ func TestNotifier(t *testing.T) {
 		seq artifact.Seq
 		at  time.Duration
 	}
+	var greetings []string
+	alone := false
 	run := func(t *testing.T, fails int, writes func(n *notifier)) (sent []told) {
 		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
 			begun := time.Now()
-			n := newNotifier(slog.New(slog.DiscardHandler), func(_ context.Context, seq artifact.Seq) error {
+			n := newNotifier(slog.New(slog.DiscardHandler), func(_ context.Context, payload string) error {
 				if fails > 0 {
 					fails--
 					return errors.New("away")
 				}
-				sent = append(sent, told{seq, time.Since(begun)})
+				seq, err := strconv.ParseInt(payload, 10, 64)
+				if err != nil {
+					greetings = append(greetings, payload)
+					return nil //nolint:nilerr // it is a greeting
+				}
+				sent = append(sent, told{artifact.Seq(seq), time.Since(begun)})
 				return nil
 			})
+			if !alone {
+				n.met(greetHere + "another")
+			}
 			ctx, cancel := context.WithCancel(t.Context())
 			ran := make(chan error, 1)
 			go func() { ran <- n.run(ctx) }()
@@ -46,6 +58,27 @@ func TestNotifier(t *testing.T) {
 	t.Run("one", func(t *testing.T) {
 		if got := run(t, 0, func(n *notifier) { n.tell(7) }); len(got) != 1 || got[0] != (told{7, 0}) {
 			t.Errorf("told %v, want 7 at once", got)
+		}
+	})
+	t.Run("while nobody listens, none", func(t *testing.T) {
+		alone = true
+		defer func() { alone = false }()
+		got := run(t, 0, func(n *notifier) {
+			n.tell(7)
+			synctest.Wait()
+			n.met(greetNew + n.name) // its own
+			synctest.Wait()
+			time.Sleep(time.Second)
+			n.met(greetNew + "another")
+			synctest.Wait()
+			time.Sleep(greetFor + time.Second)
+			n.tell(8)
+		})
+		if len(got) != 1 || got[0] != (told{7, time.Second}) {
+			t.Errorf("told %v, want 7 when another came to listen", got)
+		}
+		if len(greetings) != 1 || !strings.HasPrefix(greetings[0], greetHere) {
+			t.Errorf("greeted %q, want one answer", greetings)
 		}
 	})
 	t.Run("many", func(t *testing.T) {
