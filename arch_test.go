@@ -31,11 +31,12 @@ var layers = map[string][]string{
 	"sample":                   {},
 	"internal/declared":        {"artifact", "verb"},
 	"internal/load":            {"artifact", "verb"},
+	"internal/memory":          {},
 	"internal/postgres":        {},
 	"internal/pgtest":          {"internal/postgres"},
-	"cmd/scidex":               {"artifact", "verb", "replicate", "hub", "node", "sample", "internal/load", "internal/postgres"},
+	"cmd/scidex":               {"artifact", "verb", "replicate", "hub", "node", "sample", "internal/load", "internal/memory", "internal/postgres"},
 	"cmd/torture":              {"artifact", "verb", "internal/postgres"},
-	"cmd/bench":                {"artifact", "verb", "replicate", "hub", "node", "internal/load", "internal/postgres"},
+	"cmd/bench":                {"artifact", "verb", "replicate", "hub", "node", "internal/load", "internal/memory", "internal/postgres"},
 }
 
 // pure are the packages that do no I/O, and what they may import beside the

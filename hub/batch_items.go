@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"regexp"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/replicate"
@@ -21,6 +24,7 @@ type items struct {
 	ops      []op // by item
 	names    itemNames
 	aliases  map[string]aliased // with @
+	contents []*checkedContent  // of items that create; nil for others
 }
 
 // An aliased is what is known of the thing that an alias names, before the
@@ -38,6 +42,7 @@ func newItems(ctx context.Context, h *Hub, c *verb.Caller, in *verb.BatchRequest
 		hub: h, caller: c, imported: in.Import, ops: make([]op, len(in.Items)), aliases: make(map[string]aliased),
 		names: itemNames{own: make([]string, len(in.Items)), maker: make(map[string]int), named: make([][]naming, len(in.Items))},
 	}
+	b.checkContents(in)
 	for i := range in.Items {
 		item := &in.Items[i]
 		var o op
@@ -46,7 +51,7 @@ func newItems(ctx context.Context, h *Hub, c *verb.Caller, in *verb.BatchRequest
 			err = b.alias(i, item.RefAlias)
 		}
 		if err == nil {
-			o, err = b.op(item)
+			o, err = b.op(i, item)
 		}
 		if err == nil {
 			b.name(i, o)
@@ -59,6 +64,33 @@ func newItems(ctx context.Context, h *Hub, c *verb.Caller, in *verb.BatchRequest
 	return b
 }
 
+// checkContents checks the contents of new artifacts, on as many processors as
+// there are: it is most of the work that needs no database, and each by itself.
+func (b *items) checkContents(in *verb.BatchRequest) {
+	b.contents = make([]*checkedContent, len(in.Items))
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		all.Go(func() {
+			// One that panics is checked again with the rest of its item, where only
+			// its own request fails.
+			defer func() { _ = recover() }()
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= len(in.Items) {
+					return
+				}
+				if create := in.Items[i].Create; create != nil {
+					if schema := b.hub.schemas.get(create.Type); schema != nil {
+						b.contents[i] = checkContent(schema, create.Content, b.imported)
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
 // may refuses an item that its own verb would refuse the caller.
 func (b *items) may(ctx context.Context, item *verb.BatchItem) error {
 	if b.imported { // by an admin
@@ -68,7 +100,7 @@ func (b *items) may(ctx context.Context, item *verb.BatchItem) error {
 }
 
 // op makes the op of an item.
-func (b *items) op(item *verb.BatchItem) (op, error) {
+func (b *items) op(i int, item *verb.BatchItem) (op, error) {
 	switch o := item.Options(); {
 	case o.IdempotencyKey != "":
 		return nil, artifact.Invalid(artifact.Problem{Path: "/idempotency_key", Constraint: "batch_option", Message: "the key belongs to the batch"})
@@ -80,7 +112,7 @@ func (b *items) op(item *verb.BatchItem) (op, error) {
 	}
 	switch {
 	case item.Create != nil:
-		return b.hub.newCreate(b.caller, item.Create, verb.Batch.Name, b.imported)
+		return b.hub.newCreate(b.caller, item.Create, verb.Batch.Name, b.imported, b.contents[i])
 	case item.Link != nil:
 		o, problems := b.hub.newLink(item.Link, "")
 		if problems != nil {

@@ -70,7 +70,7 @@ func (h *Hub) newComment(c *verb.Caller, in *verb.CommentRequest) (*commentOp, e
 	if problems != nil { // the body may be wrong besides
 		return nil, h.doubtfulComment(in, target.Current(), raw, problems)
 	}
-	made, err := h.newCreate(c, &verb.CreateRequest{Type: commentType, Title: headline(in.Body), Content: raw, Links: links}, verb.Comment.Name, false)
+	made, err := h.newCreate(c, &verb.CreateRequest{Type: commentType, Title: headline(in.Body), Content: raw, Links: links}, verb.Comment.Name, false, nil)
 	if err != nil {
 		return nil, err
 	}

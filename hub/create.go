@@ -28,7 +28,7 @@ func (h *Hub) create(ctx context.Context, in verb.CreateRequest) (out verb.Write
 	return single[verb.WriteResult](ctx, h, c, &writeRequest{
 		verb: "create", request: in, options: in.WriteOptions,
 		prepare: func() ([]op, error) {
-			o, err := h.newCreate(c, &in, "create", false)
+			o, err := h.newCreate(c, &in, "create", false, nil)
 			return []op{o}, err
 		},
 	})
@@ -58,7 +58,8 @@ type createOp struct {
 }
 
 // newCreate checks all of a request that can be checked without the database.
-func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, verbName string, imported bool) (*createOp, error) {
+// What is known of its content already is given in known, which may be nil.
+func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, verbName string, imported bool, known *checkedContent) (*createOp, error) {
 	schema := h.schemas.get(in.Type)
 	if schema == nil {
 		return nil, artifact.Invalid(artifact.UnknownType(in.Type, h.schemas.types(), "/type"))
@@ -83,12 +84,17 @@ func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, verbName string,
 		note(unknownScope(in.Scope))
 		scope = artifact.Commons
 	}
-	content, contentFaults := artifact.Canonical(in.Content, "/content")
+	if known == nil || known.schema != schema || in.Type == artifact.SchemaType {
+		known = checkContent(schema, in.Content, imported)
+	}
+	content := known.canonical
 	id, fault := idIn(scope, schema, in.ID, imported)
 	spare := ""
-	if cited := paperID(content); cited != "" && in.ID == "" && in.Type == paperType {
-		if named, unfit := idIn(scope, schema, cited, imported); unfit == nil {
-			id, spare = named, id
+	if in.ID == "" && in.Type == paperType {
+		if cited := paperID(content); cited != "" {
+			if named, unfit := idIn(scope, schema, cited, imported); unfit == nil {
+				id, spare = named, id
+			}
 		}
 	}
 	if schema.Visibility == artifact.VisibilityParticipants && in.ID != "" {
@@ -108,20 +114,17 @@ func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, verbName string,
 	if len(in.Links) > verb.MaxLinksPerWrite {
 		note(&artifact.Problem{Path: "/links", Constraint: "max_items", Message: "at most " + strconv.Itoa(verb.MaxLinksPerWrite) + " links"})
 	}
-	problems = append(problems, contentFaults...)
+	problems = append(problems, known.problems...)
 	var makes *artifact.Schema
-	switch {
-	case content == nil:
-	case in.Type == artifact.SchemaType:
+	if content != nil && in.Type == artifact.SchemaType {
 		makes, faults = checkNewType(scope, id, content)
 		problems = append(problems, faults...)
-	default:
-		problems = append(problems, schema.Validate(content, "/content")...)
 	}
 	o := &createOp{
 		schema: schema, makes: makes, scope: scope, signatures: signatures, title: in.Title, state: state, content: content,
 		provenance: provenance(c, verbName, imported), requestID: c.RequestID,
 		ref: artifact.Ref{Type: in.Type, ID: id}, spare: spare, fresh: in.ID == "" && spare == "", imported: imported,
+		inspection: known.inspection,
 	}
 	for i := range in.Links[:min(len(in.Links), verb.MaxLinksPerWrite)] {
 		l, faults := h.newLink(&verb.LinkRequest{From: o.ref.String(), LinkSpec: in.Links[i]}, "/links/"+strconv.Itoa(i))
@@ -135,9 +138,6 @@ func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, verbName string,
 			}
 		}
 		o.links = append(o.links, l)
-	}
-	if content != nil {
-		o.inspection = inspect(schema, content, imported)
 	}
 	if in.Type == paperType {
 		o.papers = paperKeys(strings.TrimPrefix(id, scope+"/"), content)
@@ -157,6 +157,28 @@ func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, verbName string,
 	}
 	o.ref.Hash = artifact.ContentHash(in.Type, in.Title, state, content)
 	return o, nil
+}
+
+// A checkedContent is a new artifact's content and all that its type alone says of
+// it, which is most of the work of a create.
+type checkedContent struct {
+	schema     *artifact.Schema
+	canonical  []byte // nil for what cannot be read
+	problems   []artifact.Problem
+	inspection *artifact.Inspection
+}
+
+func checkContent(schema *artifact.Schema, raw json.RawMessage, imported bool) *checkedContent {
+	k := &checkedContent{schema: schema}
+	k.canonical, k.problems = artifact.Canonical(raw, "/content")
+	if k.canonical == nil {
+		return k
+	}
+	if schema.Type != artifact.SchemaType { // which has more to be checked, with its id
+		k.problems = append(k.problems, schema.Validate(k.canonical, "/content")...)
+	}
+	k.inspection = inspect(schema, k.canonical, imported)
+	return k
 }
 
 // doubtful returns why the artifact is not made, with what else may be wrong.
@@ -321,7 +343,9 @@ func (o *createOp) reads(s *state, round readRound, r *reads) {
 }
 
 func (o *createOp) needs(n *needs) {
-	if _, ok := n.write[o.ref.Current()]; !ok && !o.fresh {
+	if o.fresh {
+		n.fresh[o.ref.Current()] = true
+	} else if _, ok := n.write[o.ref.Current()]; !ok {
 		n.write[o.ref.Current()] = false
 	}
 	n.scopes[o.scope] = true

@@ -98,6 +98,7 @@ const (
 	presentQuery = `
 		SELECT a.type, a.id
 		FROM artifact a JOIN unnest($1::text[], $2::text[]) AS k (type, id) ON a.type = k.type AND a.id = k.id`
+	presentOneQuery = `SELECT a.type, a.id FROM artifact a WHERE a.type = $1 AND a.id = $2`
 )
 
 // loaded is what a transaction has read, for all of its members.
@@ -276,7 +277,12 @@ func (l *loaded) queueHeads(b *pgx.Batch, n *needs, wait bool) {
 	if !wait && len(n.write)+len(n.share) > 0 {
 		types, ids := splitRefs(n.write, all)
 		more, moreIDs := splitRefs(n.share, all)
-		b.Queue(presentQuery, append(types, more...), append(ids, moreIDs...)).Query(func(rows pgx.Rows) error {
+		types, ids = append(types, more...), append(ids, moreIDs...)
+		query, args := presentQuery, []any{types, ids}
+		if len(ids) == 1 {
+			query, args = presentOneQuery, []any{types[0], ids[0]}
+		}
+		b.Queue(query, args...).Query(func(rows pgx.Rows) error {
 			var ref artifact.Ref
 			_, err := pgx.ForEachRow(rows, []any{&ref.Type, &ref.ID}, func() error {
 				if l.heads[ref] == nil {

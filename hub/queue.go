@@ -27,6 +27,20 @@ const (
 			AS k (type, id, scope, revision, content_hash, schema_version, title, state, is_latest, superseded_by,
 				quality_score, updated_at, updated_by, row_hash)
 		WHERE a.type = k.type AND a.id = k.id`
+	// Of one row, which most writes are, the columns need not be put together.
+	insertOneArtifactQuery = `
+		INSERT INTO artifact (type, id, scope, revision, content_hash, schema_version, title, state, is_latest, superseded_by,
+			quality_score, created_at, created_by, updated_at, updated_by, row_hash, audience)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)`
+	updateOneArtifactQuery = `
+		UPDATE artifact
+		SET scope = $3, revision = $4, content_hash = $5, schema_version = $6, title = $7, state = $8, is_latest = $9, superseded_by = $10,
+			quality_score = $11, updated_at = $12, updated_by = $13, row_hash = $14
+		WHERE type = $1 AND id = $2`
+	insertOneRevisionQuery = `
+		INSERT INTO artifact_revision (type, id, revision, scope, content_hash, schema_version, title, state, content, note,
+			provenance, created_at, created_by, row_hash, additional_signatures)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`
 	insertRevisionQuery = `
 		INSERT INTO artifact_revision (type, id, revision, scope, content_hash, schema_version, title, state, content, note,
 			provenance, created_at, created_by, row_hash, additional_signatures)
@@ -57,28 +71,50 @@ const (
 func (w *writes) queue(b *pgx.Batch) {
 	w.queueRetractions(b)
 	slices.SortFunc(w.written, func(x, y *head) int { return x.ref().Current().Compare(y.ref().Current()) })
-	var made, changed headColumnsOf
+	var made, changed []*head
 	for _, h := range w.written {
 		if h.created {
-			made.add(h)
+			made = append(made, h)
 		} else {
-			changed.add(h)
+			changed = append(changed, h)
 		}
 	}
-	if len(made.id) > 0 {
-		b.Queue(insertArtifactQuery, made.typ, made.id, made.scope, made.revision, made.contentHash, made.schemaVersion, made.title, made.state,
-			made.isLatest, made.supersededBy, made.quality, made.createdAt, made.createdBy, made.updatedAt, made.updatedBy, made.rowHash, made.audience)
-	}
-	if len(changed.id) > 0 {
-		b.Queue(updateArtifactQuery, changed.typ, changed.id, changed.scope, changed.revision, changed.contentHash, changed.schemaVersion, changed.title,
-			changed.state, changed.isLatest, changed.supersededBy, changed.quality, changed.updatedAt, changed.updatedBy, changed.rowHash)
-	}
+	queueMade(b, made)
+	queueChanged(b, changed)
 	w.queueRevisions(b)
 	w.queueNewLinks(b)
 	w.queueNewSignals(b)
 	w.queuePaperKeys(b)
 	for _, m := range w.more {
 		b.Queue(m.sql, m.args...)
+	}
+}
+
+func queueMade(b *pgx.Batch, heads []*head) {
+	switch len(heads) {
+	case 0:
+	case 1:
+		h := heads[0]
+		b.Queue(insertOneArtifactQuery, h.Type, h.ID, h.Scope, h.Head.Revision, h.ContentHash[:], h.SchemaVersion, h.Title, h.State,
+			h.IsLatest, h.SupersededBy, h.QualityScore, h.CreatedAt, h.CreatedBy, h.UpdatedAt, h.UpdatedBy, h.hash[:], h.audience)
+	default:
+		c := columnsOfHeads(heads)
+		b.Queue(insertArtifactQuery, c.typ, c.id, c.scope, c.revision, c.contentHash, c.schemaVersion, c.title, c.state,
+			c.isLatest, c.supersededBy, c.quality, c.createdAt, c.createdBy, c.updatedAt, c.updatedBy, c.rowHash, c.audience)
+	}
+}
+
+func queueChanged(b *pgx.Batch, heads []*head) {
+	switch len(heads) {
+	case 0:
+	case 1:
+		h := heads[0]
+		b.Queue(updateOneArtifactQuery, h.Type, h.ID, h.Scope, h.Head.Revision, h.ContentHash[:], h.SchemaVersion, h.Title, h.State,
+			h.IsLatest, h.SupersededBy, h.QualityScore, h.UpdatedAt, h.UpdatedBy, h.hash[:])
+	default:
+		c := columnsOfHeads(heads)
+		b.Queue(updateArtifactQuery, c.typ, c.id, c.scope, c.revision, c.contentHash, c.schemaVersion, c.title,
+			c.state, c.isLatest, c.supersededBy, c.quality, c.updatedAt, c.updatedBy, c.rowHash)
 	}
 }
 
@@ -93,6 +129,14 @@ type headColumnsOf struct {
 	createdAt, updatedAt                                             []time.Time
 }
 
+func columnsOfHeads(heads []*head) *headColumnsOf {
+	c := new(headColumnsOf)
+	for _, h := range heads {
+		c.add(h)
+	}
+	return c
+}
+
 func (c *headColumnsOf) add(h *head) {
 	c.audience = append(c.audience, h.audience)
 	c.typ, c.id, c.scope = append(c.typ, h.Type), append(c.id, h.ID), append(c.scope, h.Scope)
@@ -105,7 +149,13 @@ func (c *headColumnsOf) add(h *head) {
 }
 
 func (w *writes) queueRevisions(b *pgx.Batch) {
-	if len(w.revisions) == 0 {
+	switch len(w.revisions) {
+	case 0:
+		return
+	case 1:
+		r := w.revisions[0]
+		b.Queue(insertOneRevisionQuery, r.Type, r.ID, r.Revision.Revision, r.Scope, r.ContentHash[:], r.SchemaVersion, r.Title, r.State,
+			string(r.content), r.Note, string(r.provenance), r.CreatedAt, r.CreatedBy, r.hash[:], textOrNull(r.Signatures))
 		return
 	}
 	var typ, id, scope, title, state, content, note, provenance, by []string

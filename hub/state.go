@@ -24,7 +24,8 @@ type needs struct {
 	versions map[string]int // schema version by type, as the ops were checked
 	cited    map[citation]bool
 	singles  map[singleKey]bool
-	seen     []string // scopes that those may see who need it
+	fresh    map[artifact.Ref]bool // what ops make by ids that the hub made: nothing is there of it
+	seen     []string              // scopes that those may see who need it
 	still    bool     // no type changes meanwhile, nor anything of one
 }
 
@@ -54,15 +55,30 @@ func newNeeds(ops []op) *needs {
 		write: make(map[artifact.Ref]bool), share: make(map[artifact.Ref]bool), bases: make(map[artifact.Ref]bool),
 		links: make(map[triple]bool), signals: make(map[signalKey]bool),
 		types: make(map[string]bool), scopes: make(map[string]bool), versions: make(map[string]int), cited: make(map[citation]bool),
-		singles: make(map[singleKey]bool),
+		singles: make(map[singleKey]bool), fresh: make(map[artifact.Ref]bool),
 	}
 	for _, o := range ops {
 		o.needs(n)
 	}
+	n.dropFresh()
 	for ref := range n.write {
 		delete(n.share, ref)
 	}
 	return n
+}
+
+// dropFresh leaves out what cannot be there, because it is of what the ops make.
+func (n *needs) dropFresh() {
+	if len(n.fresh) == 0 {
+		return
+	}
+	for ref := range n.fresh {
+		delete(n.write, ref)
+		delete(n.share, ref)
+	}
+	maps.DeleteFunc(n.links, func(k triple, _ bool) bool { return n.fresh[k.from] || n.fresh[k.to] })
+	maps.DeleteFunc(n.signals, func(k signalKey, _ bool) bool { return n.fresh[k.ref] })
+	maps.DeleteFunc(n.singles, func(k singleKey, _ bool) bool { return n.fresh[k.from] })
 }
 
 // union returns what several members of a transaction need together.

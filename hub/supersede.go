@@ -92,7 +92,7 @@ func (h *Hub) newSupersede(c *verb.Caller, in *verb.SupersedeRequest, typ string
 		}
 	case in.Replacement != nil:
 		req := in.Replacement.Request()
-		made, err := h.newCreate(c, &req, verb.Supersede.Name, false)
+		made, err := h.newCreate(c, &req, verb.Supersede.Name, false, nil)
 		if err != nil {
 			return nil, withProblems(at(err, "/replacement"), problems)
 		}

@@ -23,11 +23,13 @@ import (
 	"time"
 
 	"github.com/scidex-ai/substrate/hub"
+	"github.com/scidex-ai/substrate/internal/memory"
 	"github.com/scidex-ai/substrate/internal/postgres"
 	"github.com/scidex-ai/substrate/verb"
 )
 
 func main() {
+	memory.Tune() // as servers do
 	if len(os.Args) > 1 && os.Args[1] == readersArg {
 		if err := readStreams(context.Background(), os.Args[2:], os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, "bench: readers:", err)

@@ -13,12 +13,15 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/scidex-ai/substrate/internal/memory"
 )
 
 func main() { os.Exit(run()) }
 
 // run is main with an exit code, for tests.
 func run() int {
+	memory.Tune()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
