@@ -84,7 +84,7 @@ func (n *notifier) heeded() bool { return time.Now().UnixNano() < n.until.Load()
 func (n *notifier) met(payload string) bool {
 	name, asks := strings.CutPrefix(payload, greetNew)
 	if !asks {
-		here := false
+		var here bool
 		if name, here = strings.CutPrefix(payload, greetHere); !here {
 			return false
 		}

@@ -26,7 +26,7 @@ type needs struct {
 	singles  map[singleKey]bool
 	fresh    map[artifact.Ref]bool // what ops make by ids that the hub made: nothing is there of it
 	seen     []string              // scopes that those may see who need it
-	still    bool     // no type changes meanwhile, nor anything of one
+	still    bool                  // no type changes meanwhile, nor anything of one
 }
 
 // A triple identifies a link, with who makes it.
