@@ -31,6 +31,7 @@ const (
 	InMarker Placement = 1 << iota // [PMID:1]
 	InField                        // the whole value of a field that is made for it
 	InProse                        // anywhere else in a text
+	NearMiss                       // in prose too, and no citation: what was probably meant to be one
 )
 
 // A Citation is one reference that a content makes.
@@ -65,7 +66,8 @@ const maxCitationPaths = 8 << 20
 // Fields are those called doi, and at the top of the content target_gene,
 // target_genes, gene_symbol and symbol; their lists too.
 //
-// Found in prose are NCT02091141 and CHEBI:15377, in any case; and PMIDs that
+// Found in prose are NCT02091141 and CHEBI:15377, in any case, and near misses of
+// them, such as NCT123 and CHEBI:abc; and PMIDs that
 // stand in no marker: "PMID: 1", "PMID1", "PMIDs 31452104, 25058277", addresses
 // at PubMed and Europe PMC. The link of a marker, [PMID:1](https://…/1), may name
 // the marker's own. Where a content comes from (/provenance), and fields that hold
@@ -289,20 +291,56 @@ func (f *citationFinder) trial(pos int) (next int, ok bool) {
 	}
 	n := digits(f.text, pos+3)
 	end := pos + 3 + n
-	if n < leastTrialDigits || wordAt(f.text, end) {
+	if n >= leastTrialDigits && !wordAt(f.text, end) {
+		return end, f.add(CiteNCT, InProse, pos, end, f.text[pos:end])
+	}
+	if f.text[pos:pos+3] != "NCT" { // nct1 is many a thing
 		return end, true
 	}
-	return end, f.add(CiteNCT, InProse, pos, end, f.text[pos:end])
+	if end = wordEnd(f.text, end); n > 0 && end-pos <= maxNearMiss {
+		return end, f.add(CiteNCT, NearMiss, pos, end, f.text[pos:end])
+	}
+	if gap := between(f.text, pos+3); n == 0 && gap > 0 && digits(f.text, pos+3+gap) == 8 && !wordAt(f.text, pos+3+gap+8) {
+		end = pos + 3 + gap + 8
+		return end, f.add(CiteNCT, NearMiss, pos, end, f.text[pos:end])
+	}
+	return end, true
 }
 
 func (f *citationFinder) chemical(pos int) (next int, ok bool) {
-	if !hasFold(f.text, pos, "chebi:") || wordBefore(f.text, pos) {
+	if !hasFold(f.text, pos, "chebi") || wordBefore(f.text, pos) {
 		return pos, true
 	}
-	n := digits(f.text, pos+6)
-	end := pos + 6 + n
-	if n == 0 || wordAt(f.text, end) {
-		return end, true
+	colon := hasFold(f.text, pos+5, ":")
+	at := pos + 5 + between(f.text, pos+5)
+	n := digits(f.text, at)
+	end := wordEnd(f.text, at+n)
+	switch {
+	case colon && at == pos+6 && n > 0 && end == at+n:
+		return end, f.add(CiteChEBI, InProse, pos, end, f.text[pos:end])
+	case end-pos > maxNearMiss || end == at:
+	case colon && at == pos+6 || n > 0 && end == at+n: // CHEBI:abc; CHEBI 15377
+		return end, f.add(CiteChEBI, NearMiss, pos, end, f.text[pos:end])
 	}
-	return end, f.add(CiteChEBI, InProse, pos, end, f.text[pos:end])
+	return at, true
+}
+
+// maxNearMiss is the longest text, in bytes, that an id of ours was meant to be.
+const maxNearMiss = 20
+
+// wordEnd returns where the word ends that pos is in.
+func wordEnd(text string, pos int) int {
+	for pos < len(text) && wordAt(text, pos) {
+		_, n := utf8.DecodeRuneInString(text[pos:])
+		pos += n
+	}
+	return pos
+}
+
+// between returns how much stands at pos of what parts a prefix from its number.
+func between(text string, pos int) (n int) {
+	for n < 2 && pos+n < len(text) && strings.IndexByte(": #_", text[pos+n]) >= 0 {
+		n++
+	}
+	return n
 }

@@ -37,7 +37,9 @@ var citationSyntaxes = map[CitationKind]*citationSyntax{
 		name: "an NCT number", says: "an NCT number is NCT and 8 digits",
 		pattern: regexp.MustCompile(`\ANCT[0-9]{8}\z`), maxBytes: 11,
 		prefixes: []string{"https://clinicaltrials.gov/study/", "https://clinicaltrials.gov/ct2/show/"},
-		mend:     strings.ToUpper,
+		mend: func(s string) string {
+			return "NCT" + strings.TrimLeft(strings.TrimPrefix(strings.ToUpper(s), "NCT"), ": #_")
+		},
 	},
 	// HGNC's guidelines (Bruford et al., Nat Genet 2020): capitals, digits and
 	// hyphens, but for the orf of open reading frames.
@@ -54,7 +56,7 @@ var citationSyntaxes = map[CitationKind]*citationSyntax{
 		name: "a ChEBI id", says: "a ChEBI id is CHEBI: and 1 to 7 digits that do not begin with 0",
 		pattern: regexp.MustCompile(`\ACHEBI:[1-9][0-9]{0,6}\z`), maxBytes: 13,
 		mend: func(s string) string {
-			return "CHEBI:" + strings.TrimLeft(strings.TrimPrefix(strings.ToUpper(s), "CHEBI:"), "0")
+			return "CHEBI:" + strings.TrimLeft(strings.TrimPrefix(strings.ToUpper(s), "CHEBI"), ": #_0")
 		},
 	},
 }

@@ -35,7 +35,7 @@ func canonical(tb testing.TB, raw string) []byte {
 // its text in <>.
 func short(found []artifact.Citation) string {
 	var s []string
-	places := map[artifact.Placement]string{artifact.InMarker: "marker", artifact.InField: "field", artifact.InProse: "prose"}
+	places := map[artifact.Placement]string{artifact.InMarker: "marker", artifact.InField: "field", artifact.InProse: "prose", artifact.NearMiss: "near"}
 	for _, c := range found {
 		id := c.ID
 		if id == "" {
@@ -72,8 +72,9 @@ func TestFindCitations(t *testing.T) {
 		{name: "the link of another text", text: "[Smith](https://pubmed.ncbi.nlm.nih.gov/12/)", want: "pmid prose 12"},
 		{name: "an address alone", text: "https://pubmed.ncbi.nlm.nih.gov/12/", want: ""},
 		{name: "a field for PMIDs", field: "pmid", text: "PMID:12", want: ""},
-		{name: "trials", text: "NCT02091141, (NCT02650401) nct02637687 NCT0209114 NCT-503 NCT1 NCT02091141x xNCT02091141", want: "nct prose NCT02091141 | nct prose NCT02650401 | nct prose <nct02637687> | nct prose <NCT0209114>"},
-		{name: "chemicals", text: "CHEBI:15377 [CHEBI:16236] chebi:1 CHEBI:012 CHEBI: CHEBI:12345678 CHEBI:7x", want: "chebi prose CHEBI:15377 | chebi prose CHEBI:16236 | chebi prose <chebi:1> | chebi prose <CHEBI:012> | chebi prose <CHEBI:12345678>"},
+		{name: "trials", text: "NCT02091141, (NCT02650401) nct02637687 NCT0209114 NCT-503 NCT1 NCT02091141x xNCT02091141", want: "nct prose NCT02091141 | nct prose NCT02650401 | nct prose <nct02637687> | nct prose <NCT0209114> | nct near <NCT1> | nct near <NCT02091141x>"},
+		{name: "chemicals", text: "CHEBI:15377 [CHEBI:16236] chebi:1 CHEBI:012 CHEBI: CHEBI:12345678 CHEBI:7x", want: "chebi prose CHEBI:15377 | chebi prose CHEBI:16236 | chebi prose <chebi:1> | chebi prose <CHEBI:012> | chebi prose <CHEBI:12345678> | chebi near <CHEBI:7x>"},
+		{name: "near misses", text: "NCT123 NCT 02091141 NCT: 02091141, nct1 NCT-503 NCT 503 NCTs NCT02O91141 NCT" + strings.Repeat("1", 30) + "x CHEBI:abc CHEBI 15377 CHEBI15377 chebi: the database, ChEBI has CHEBI", want: "nct near <NCT123> | nct near <NCT 02091141> | nct near <NCT: 02091141> | nct near <NCT02O91141> | chebi near <CHEBI:abc> | chebi near <CHEBI 15377> | chebi near <CHEBI15377>"},
 		{name: "genes in markers", text: "[HGNC:TREM2] [HGNC:C9orf72, HLA-A, trem2] [HGNC:17761] TREM2", want: "gene marker TREM2 | gene marker C9orf72 | gene marker HLA-A | gene marker <trem2>"},
 		{name: "a gene in a field", field: "target_gene", text: "TREM2", want: "gene field TREM2"},
 		{name: "a gene in a symbol", field: "symbol", text: "HLA-DRB1", want: "gene field HLA-DRB1"},

@@ -74,10 +74,10 @@ var guards = []Guard{
 	{Name: GuardResolveDOI, Doc: "each DOI in a [DOI:10.n/x] marker is that of a paper here", Mode: ModeEnforce, Kind: CiteDOI, In: InMarker, Resolves: true},
 	{Name: GuardInlinePMID, Doc: "PMIDs stand in [PMID:n] markers, not bare in the text or in addresses of PubMed", Mode: ModeShadow, Kind: CitePMID, In: InProse, Forbids: true},
 	{Name: GuardDOI, Doc: "DOIs in markers and in fields called doi are well-formed", Mode: ModeEnforce, Kind: CiteDOI, In: anywhere},
-	{Name: GuardNCT, Doc: "numbers of ClinicalTrials.gov are well-formed", Mode: ModeEnforce, Kind: CiteNCT, In: anywhere},
+	{Name: GuardNCT, Doc: "numbers of ClinicalTrials.gov are well-formed; what only looks like one, such as NCT123, is told and refuses nothing", Mode: ModeEnforce, Kind: CiteNCT, In: anywhere | NearMiss},
 	{Name: GuardGene, Doc: "gene symbols in [HGNC:x] markers and in the fields for them are written as HGNC does", Mode: ModeEnforce, Kind: CiteGene, In: anywhere},
 	{Name: GuardResolveGene, Doc: "gene symbols in [HGNC:x] markers and in the fields for them are those of genes here; nothing is looked for while no gene is", Mode: ModeShadow, Kind: CiteGene, In: InMarker | InField, Resolves: true},
-	{Name: GuardChEBI, Doc: "ids of ChEBI are well-formed", Mode: ModeEnforce, Kind: CiteChEBI, In: anywhere},
+	{Name: GuardChEBI, Doc: "ids of ChEBI are well-formed; what only looks like one, such as CHEBI:abc, is told and refuses nothing", Mode: ModeEnforce, Kind: CiteChEBI, In: anywhere | NearMiss},
 	{Name: GuardTargets, Doc: "what a link leads to exists, or is made in the same batch; kept for every type", Mode: ModeEnforce},
 	{Name: GuardSelf, Doc: "nothing supersedes itself; kept for every type", Mode: ModeEnforce},
 	{Name: GuardTransition, Doc: "states change as the schema says; kept for every type: a schema that allows more says so in its lifecycle", Mode: ModeEnforce},
@@ -185,13 +185,14 @@ func (n *Inspection) Lookups() (lookups []Lookup) {
 }
 
 // Check returns the faults that refuse the write and those that are only told,
-// at most 100 of each guard. Known holds the lookups that were answered with
+// at most 100 of each guard; near misses, which may be something else, are told. Known holds the lookups that were answered with
 // yes. The problems' constraints are the validators' names, their paths begin
 // with at.
 func (n *Inspection) Check(known map[Lookup]bool, at string) (refused, shadowed []Problem) {
 	for i := range n.guards {
 		g := &n.guards[i]
-		problems := g.check(n.found, n.complete, known, at)
+		problems, near := g.check(n.found, n.complete, known, at)
+		shadowed = append(shadowed, near...)
 		if g.Mode == ModeEnforce {
 			refused = append(refused, problems...)
 		} else {
@@ -203,7 +204,7 @@ func (n *Inspection) Check(known map[Lookup]bool, at string) (refused, shadowed 
 
 func (g *Guard) sees(c *Citation) bool { return g.Kind == c.Kind && g.In&c.Placement != 0 }
 
-func (g *Guard) check(found []Citation, complete bool, known map[Lookup]bool, at string) (problems []Problem) {
+func (g *Guard) check(found []Citation, complete bool, known map[Lookup]bool, at string) (problems, near []Problem) {
 	if !complete {
 		problems = append(problems, Problem{
 			Path: at, Constraint: g.Name,
@@ -217,6 +218,12 @@ func (g *Guard) check(found []Citation, complete bool, known map[Lookup]bool, at
 		}
 		p := Problem{Path: at + c.Path, Constraint: g.Name, Value: Received(c.Text)}
 		switch syntax := citationSyntaxes[c.Kind]; {
+		case c.Placement == NearMiss:
+			p.Message, p.Suggestion = fmt.Sprintf("byte %d: this looks like %s: %s", c.Offset, syntax.name, syntax.says), c.Kind.mended(c.Text)
+			if len(near) < maxCheckProblems {
+				near = append(near, p)
+			}
+			continue
 		case g.Forbids:
 			p.Message = fmt.Sprintf("byte %d: %s in a text stands in a marker", c.Offset, syntax.name)
 			if c.ID != "" {
@@ -234,5 +241,5 @@ func (g *Guard) check(found []Citation, complete bool, known map[Lookup]bool, at
 			break
 		}
 	}
-	return problems
+	return problems, near
 }

@@ -59,6 +59,16 @@ func TestInspect(t *testing.T) {
 			content: `{"x":"CHEBI:15377 chebi:015377"}`,
 			want:    []string{`/content/x "chebi:015377" → "CHEBI:15377"`},
 		},
+		{
+			name: "what looks like a trial", guard: artifact.GuardNCT, shadow: true,
+			content: `{"x":"NCT123, NCT 02091141 and NCT02091141"}`,
+			want:    []string{`/content/x "NCT123"`, `/content/x "NCT 02091141" → "NCT02091141"`},
+		},
+		{
+			name: "what looks like a chemical", guard: artifact.GuardChEBI, shadow: true,
+			content: `{"x":"CHEBI:abc, CHEBI 15377 and CHEBI:15377"}`,
+			want:    []string{`/content/x "CHEBI:abc"`, `/content/x "CHEBI 15377" → "CHEBI:15377"`},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -51,8 +51,11 @@ func ParseHash(s string) (Hash, error) {
 	if !ok || len(digits) != 2*HashSize || strings.ToLower(digits) != digits {
 		return Hash{}, hashError(s, "")
 	}
-	if _, err := hex.Decode(h[:], []byte(digits)); err != nil || h.IsZero() {
+	if _, err := hex.Decode(h[:], []byte(digits)); err != nil {
 		return Hash{}, hashError(s, "")
+	}
+	if h.IsZero() {
+		return Hash{}, Invalid(Problem{Constraint: "content_hash", Message: "64 zeros are the hash of no version: name the one that you read", Value: Received(s)})
 	}
 	return h, nil
 }

@@ -171,7 +171,7 @@ func (s *Schema) CheckID(id, at string) *Problem {
 func CheckTitle(title, at string) *Problem {
 	p := Problem{Path: at, Constraint: "title", Value: Received(title)}
 	switch n := utf8.RuneCountInString(title); {
-	case strings.TrimSpace(title) == "":
+	case IsBlank(title):
 		p.Constraint, p.Message = "required", "a title must not be empty"
 	case n > MaxTitleLength:
 		p.Constraint, p.Message = "max_length", fmt.Sprintf("a title is at most %d characters, not %d", MaxTitleLength, n)

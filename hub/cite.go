@@ -3,7 +3,6 @@ package hub
 import (
 	"context"
 	"encoding/json"
-	"strings"
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/verb"
@@ -38,11 +37,9 @@ func (h *Hub) newCite(c *verb.Caller, in *verb.CiteRequest) (*citeOp, error) {
 	var problems []artifact.Problem
 	pmid, ok := artifact.CitePMID.Normalize(in.PMID)
 	if !ok {
-		p := artifact.Problem{Path: "/paper_pmid", Constraint: "pmid", Message: "a PubMed id is 1 to 8 digits, such as 31452104", Value: artifact.Received(in.PMID)}
-		if digits := strings.TrimSpace(in.PMID[strings.IndexByte(in.PMID, ':')+1:]); digits != in.PMID { // PMID:31452104
-			if _, ok := artifact.CitePMID.Normalize(digits); ok {
-				p.Suggestion = artifact.Received(digits)
-			}
+		p := artifact.Problem{Path: "/paper_pmid", Constraint: "pmid", Message: "a PubMed id is 1 to 8 digits and does not begin with 0, such as 31452104", Value: artifact.Received(in.PMID)}
+		if meant, ok := artifact.CitePMID.Meant(in.PMID); ok { // PMID:31452104
+			p.Suggestion = artifact.Received(meant)
 		}
 		problems = append(problems, p)
 	}

@@ -15,6 +15,7 @@ import (
 const (
 	commentType = "comment"
 	maxComment  = 65_536 // characters
+	maxKind     = 64     // bytes
 	maxHeadline = 80     // characters of a comment's title
 )
 
@@ -47,8 +48,11 @@ func (h *Hub) newComment(c *verb.Caller, in *verb.CommentRequest) (*commentOp, e
 	var problems []artifact.Problem
 	target, faults := refOrAlias(in.Ref, "/ref")
 	problems = append(problems, faults...)
-	if n := utf8.RuneCountInString(in.Body); n < 1 || n > maxComment || strings.TrimSpace(in.Body) == "" {
-		problems = append(problems, artifact.Problem{Path: "/body", Constraint: "length", Message: "a comment is 1 to 65,536 characters"})
+	if n := utf8.RuneCountInString(in.Body); n > maxComment || artifact.IsBlank(in.Body) {
+		problems = append(problems, artifact.Problem{Path: "/body", Constraint: "length", Message: "a comment is 1 to 65,536 characters, some of which can be seen"})
+	}
+	if in.Kind != "" && (len(in.Kind) > maxKind || artifact.IsBlank(in.Kind) || strings.ContainsAny(in.Kind, "\n\r")) {
+		problems = append(problems, artifact.Problem{Path: "/kind", Constraint: "length", Message: "a kind of comment is one line of 1 to 64 bytes, such as question", Value: artifact.Received(in.Kind)})
 	}
 	links := []verb.LinkSpec{{Predicate: commentsOn, To: in.Ref}}
 	var parent artifact.Ref

@@ -128,7 +128,9 @@ func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, verbName string,
 	}
 	for i := range in.Links[:min(len(in.Links), verb.MaxLinksPerWrite)] {
 		l, faults := h.newLink(&verb.LinkRequest{From: o.ref.String(), LinkSpec: in.Links[i]}, "/links/"+strconv.Itoa(i))
-		problems = append(problems, faults...)
+		problems = append(problems, slices.DeleteFunc(faults, func(p artifact.Problem) bool {
+			return p.Path == "/links/"+strconv.Itoa(i)+"/from" // the id's fault, which is told
+		})...)
 		for _, other := range o.links {
 			if l.single && other.predicate == l.predicate && other.toText != l.toText {
 				note(&artifact.Problem{
@@ -140,6 +142,7 @@ func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, verbName string,
 		o.links = append(o.links, l)
 	}
 	if in.Type == paperType {
+		note(checkPaperID(strings.TrimPrefix(id, scope+"/")))
 		o.papers = paperKeys(strings.TrimPrefix(id, scope+"/"), content)
 	}
 	var misplaced error
@@ -431,6 +434,9 @@ func (o *createOp) decide(s *state) error {
 	o.warnings = s.hub.shadow(o.schema.Type, shadowed)
 	if !o.imported {
 		o.warnings = append(o.warnings, o.schema.Undeclared(o.content, nil, "/content")...)
+	}
+	if o.makes != nil {
+		o.warnings = append(o.warnings, s.oddities(o.makes)...)
 	}
 	if s.dry && (o.fresh || o.ref.ID == o.spare) {
 		o.warnings = append(o.warnings, passingID())

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -50,7 +49,7 @@ func (h *Hub) move(ctx context.Context, in verb.MoveRequest) (out verb.WriteResu
 
 func checkReason(reason string) []artifact.Problem {
 	switch {
-	case strings.TrimSpace(reason) == "":
+	case artifact.IsBlank(reason):
 		return []artifact.Problem{{Path: "/reason", Constraint: "required", Message: "say why"}}
 	case len(reason) > maxReasonLength:
 		return []artifact.Problem{{Path: "/reason", Constraint: "max_length", Message: "a reason is at most 2000 bytes"}}

@@ -59,6 +59,22 @@ func paperKeys(id string, content []byte) (keys []citation) {
 	return keys
 }
 
+// checkPaperID returns what is wrong with an id that names a PubMed record.
+func checkPaperID(id string) *artifact.Problem {
+	text, ok := strings.CutPrefix(id, "PMID:")
+	if !ok {
+		return nil
+	}
+	if _, ok = artifact.CitePMID.Normalize(text); ok {
+		return nil
+	}
+	p := &artifact.Problem{Path: "/id", Constraint: "pmid", Message: "an id that begins with PMID: goes on with a PubMed id: 1 to 8 digits that do not begin with 0", Value: artifact.Received(id)}
+	if meant, ok := artifact.CitePMID.Meant(text); ok {
+		p.Suggestion = artifact.Received("PMID:" + meant)
+	}
+	return p
+}
+
 // paperID returns the id that a new paper has by what it is cited by: PMID:<n>, or
 // DOI:<doi>; "" for one that has neither.
 func paperID(content []byte) string {

@@ -70,7 +70,14 @@ func checkNewType(scope, id string, content []byte) (*artifact.Schema, []artifac
 			Value: json.RawMessage(strconv.Itoa(schema.SchemaVersion)),
 		})
 	}
-	return schema, append(problems, sameType(schema, id)...)
+	odd, _ := schema.CheckDeclarations(nil, "/content")
+	return schema, append(append(problems, odd...), sameType(schema, id)...)
+}
+
+// oddities warns of what a document says for types and fields that are not there.
+func (s *state) oddities(schema *artifact.Schema) []artifact.Problem {
+	_, warned := schema.CheckDeclarations(s.hub.schemas.types(), "/content")
+	return warned
 }
 
 func sameType(schema *artifact.Schema, id string) []artifact.Problem {
@@ -101,7 +108,8 @@ func checkChangedType(current *head, next nextVersion) (nextVersion, *artifact.S
 	}
 	schema, problems := artifact.CheckSchema(content, "/content")
 	if schema != nil {
-		problems = append(problems, sameType(schema, current.ID)...)
+		odd, _ := schema.CheckDeclarations(nil, "/content")
+		problems = append(append(problems, odd...), sameType(schema, current.ID)...)
 	}
 	if problems != nil {
 		return next, nil, artifact.Invalid(problems...)

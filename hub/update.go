@@ -254,6 +254,7 @@ func (o *updateOp) decide(s *state) error {
 	current.updatedKind = s.caller.Actor.Kind
 	o.outcome, o.version = current.ref(), current.Head.Revision
 	if changes != nil {
+		o.warnings = append(o.warnings, s.oddities(changes)...)
 		if err := s.putType(changes); err != nil {
 			return err
 		}

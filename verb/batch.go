@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -72,6 +74,7 @@ type (
 // A batchOp is a verb that a batch takes.
 type batchOp struct {
 	name   string
+	fields []string // of its items
 	decode func(raw []byte, i *BatchItem) error
 	encode func(i *BatchItem) any // nil for an item of another op
 }
@@ -79,7 +82,7 @@ type batchOp struct {
 func opOf[J any](name string, take func(*J, *BatchItem), give func(*BatchItem) *J) batchOp {
 	c := newCodec[J](name)
 	return batchOp{
-		name: name,
+		name: name, fields: slices.Collect(maps.Keys(c.schema.Properties)),
 		decode: func(raw []byte, i *BatchItem) error {
 			j := new(J)
 			if err := c.decode(raw, j); err != nil {
@@ -275,20 +278,55 @@ func linkRefs(path string, links []LinkSpec) (refs []ItemRef) {
 // item on; the batch's codec places them.
 func (i *BatchItem) UnmarshalJSON(raw []byte) error {
 	var head struct {
-		Op string `json:"op"`
+		Op json.RawMessage `json:"op"`
 	}
-	if err := json.Unmarshal(raw, &head); err != nil {
-		return artifact.Invalid(artifact.Problem{Constraint: "type", Message: "an item is an object with op"})
+	if err := json.Unmarshal(raw, &head); err != nil || raw[0] == 'n' {
+		return artifact.Invalid(artifact.Problem{Constraint: "type", Message: "an item is an object with op", Value: artifact.Received(string(raw))})
 	}
+	var name string
+	_ = json.Unmarshal(head.Op, &name) // what is no text names no verb
 	for _, op := range batchOps {
-		if op.name == head.Op {
+		if op.name == name {
 			return op.decode(raw, i)
 		}
 	}
-	return artifact.Invalid(artifact.Problem{
-		Path: "/op", Constraint: "enum", Value: artifact.Received(head.Op), Suggestion: artifact.Suggest(head.Op, batchOpNames()),
-		Message: "op is one of " + strings.Join(batchOpNames(), ", "),
-	})
+	return artifact.Invalid(withoutOp(raw, head.Op, name)...)
+}
+
+// withoutOp returns what is wrong with an item whose op names no verb: that, and the
+// members that no verb's item has.
+func withoutOp(raw, given []byte, name string) []artifact.Problem {
+	names := batchOpNames()
+	told := artifact.Problem{Path: "/op", Constraint: "enum", Message: "op is one of " + strings.Join(names, ", ")}
+	if given == nil {
+		told.Constraint, told.Message = "required", "op is required: one of "+strings.Join(names, ", ")
+	} else {
+		told.Value, told.Suggestion = artifact.Received(name), artifact.Suggest(name, names)
+	}
+	problems := []artifact.Problem{told}
+	var members map[string]json.RawMessage
+	if json.Unmarshal(raw, &members) != nil {
+		return problems
+	}
+	fields := make(map[string]bool)
+	for _, op := range batchOps {
+		for _, field := range op.fields {
+			fields[field] = true
+		}
+	}
+	known := slices.Sorted(maps.Keys(fields))
+	for _, field := range slices.Sorted(maps.Keys(members)) {
+		if fields[field] {
+			continue
+		}
+		p := artifact.Problem{Path: "/" + artifact.EscapePointer(field), Constraint: "unknown_field", Message: field + " is not a field here", Suggestion: artifact.Suggest(field, known)}
+		var word string
+		if given == nil && json.Unmarshal(members[field], &word) == nil && slices.Contains(names, word) {
+			p.Message, p.Suggestion = field+" is not a field here: op names the verb", artifact.Received("op")
+		}
+		problems = append(problems, p)
+	}
+	return problems
 }
 
 // MarshalJSON implements json.Marshaler.

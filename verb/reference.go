@@ -278,6 +278,8 @@ func typeName(s *jsonschema.Schema) string {
 	types = slices.DeleteFunc(slices.Clone(types), func(t string) bool { return t == "null" })
 	name := strings.Join(types, " or ")
 	switch {
+	case len(types) == len(anyButNull):
+		return "any"
 	case name == "array" && s.Items != nil:
 		return "array of " + typeName(s.Items)
 	case s.Format != "":

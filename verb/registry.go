@@ -2,14 +2,10 @@ package verb
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"runtime/debug"
 	"slices"
-	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -72,7 +68,10 @@ func Bind[In, Out any](r *Registry, v Verb[In, Out], f func(context.Context, In)
 				return nil, err
 			}
 			if err := in.decode(raw, &req); err != nil {
-				return nil, err
+				return nil, in.rehearse(err, raw, func(req In) error {
+					_, err := run(ctx, req)
+					return err
+				})
 			}
 			if err := admit(req); err != nil {
 				return nil, err
@@ -160,93 +159,4 @@ func (r *Registry) Verbs() []Info {
 		all[i] = Info{Name: b.name, Summary: b.summary, Effect: b.effect, Needs: b.needs, In: b.in, Out: b.out}
 	}
 	return all
-}
-
-// A codec decodes requests of type T strictly: by the JSON Schema of T, with
-// every fault named, unknown fields among them.
-type codec[T any] struct {
-	schema    *jsonschema.Schema
-	validator *artifact.Validator
-}
-
-func newCodec[T any](name string) codec[T] {
-	schema := schemaOf[T]()
-	raw, err := json.Marshal(schema)
-	if err != nil {
-		panic(fmt.Sprintf("verb: schema of %s: %v", name, err))
-	}
-	v, err := artifact.NewValidator(raw)
-	if err != nil {
-		panic(fmt.Sprintf("verb: schema of %s: %v", name, err))
-	}
-	return codec[T]{schema: schema, validator: v}
-}
-
-func (c codec[T]) decode(raw []byte, into *T) error {
-	if problems := c.validator.Validate(raw, ""); problems != nil {
-		return artifact.Invalid(problems...)
-	}
-	err := json.Unmarshal(raw, into)
-	var known *artifact.Error
-	if err == nil || errors.As(err, &known) {
-		return err
-	}
-	if badTime, ok := errors.AsType[*time.ParseError](err); ok {
-		return artifact.Invalid(artifact.Problem{
-			Path: pathOf(raw, badTime.Value), Constraint: "date-time",
-			Message: "a time is written as 2026-01-31T00:00:00Z", Value: artifact.Received(badTime.Value),
-		})
-	}
-	return artifact.Invalid(artifact.Problem{Constraint: "json", Message: err.Error()})
-}
-
-// pathOf returns where a text stands in a request, empty when it is in no member.
-func pathOf(raw []byte, text string) string {
-	var members map[string]any
-	if json.Unmarshal(raw, &members) != nil {
-		return ""
-	}
-	for _, name := range slices.Sorted(maps.Keys(members)) {
-		if members[name] == text {
-			return "/" + artifact.EscapePointer(name)
-		}
-	}
-	return ""
-}
-
-// schemaOf infers the JSON Schema (2020-12) of T from its json and jsonschema tags.
-func schemaOf[T any]() *jsonschema.Schema {
-	var item *jsonschema.Schema
-	if reflect.TypeFor[T]() == reflect.TypeFor[BatchRequest]() {
-		// The items' own codecs check them; here they are objects with op.
-		var ops []any
-		for _, name := range batchOpNames() {
-			ops = append(ops, name)
-		}
-		item = &jsonschema.Schema{
-			Type: "object", Required: []string{"op"},
-			Description: "the members of the request of the verb that op names, but for its options; base_content_hash of an update may be absent where ref is an alias",
-			Properties: map[string]*jsonschema.Schema{
-				"op":        {Type: "string", Enum: ops, Description: "the verb"},
-				"ref_alias": {Type: "string", Description: "a name for what this item makes, by which others refer to it: @name; an unlink has none"},
-			},
-		}
-	}
-	zero := 0.0
-	types := map[reflect.Type]*jsonschema.Schema{
-		reflect.TypeFor[artifact.Ref]():    {Type: "string", Format: artifact.FormatRef},
-		reflect.TypeFor[artifact.Hash]():   {Type: "string", Format: artifact.FormatHash},
-		reflect.TypeFor[artifact.Seq]():    {Type: "integer", Minimum: &zero},
-		reflect.TypeFor[artifact.Error]():  {Type: "object"},
-		reflect.TypeFor[json.Number]():     {Type: "number"},
-		reflect.TypeFor[json.RawMessage](): {},
-	}
-	if item != nil {
-		types[reflect.TypeFor[BatchItem]()] = item
-	}
-	s, err := jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: types})
-	if err != nil {
-		panic(fmt.Sprintf("verb: schema of %T: %v", *new(T), err))
-	}
-	return s
 }
