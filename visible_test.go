@@ -68,6 +68,7 @@ var stores = []store{
 			"storedSignalsQuery":  "of a scope that rowsFor has found followed",
 			"storedEventsQuery":   "of a scope that rowsFor has found followed",
 			"elsewhereQuery":      "whether things that a replica holds are in other scopes; it is not told which",
+			"logEndsQuery":        "how far the log reaches; nothing of a row is told",
 			"journalQuery":        "the operator's, on the database",
 			"allHeadsQuery":       "its readers ask by scope, or are the operator's",
 			"allVersionsQuery":    "its readers ask by scope, or are the operator's",
@@ -99,6 +100,8 @@ var stores = []store{
 		dir:  "node",
 		asks: []string{"{scopes}", "json_each(?1)", "json_each(?2)"},
 		others: map[string]string{
+			"logEndsSQL":          "how far the events reach; nothing of a row is told",
+			"predicatesOfSQL":     "its conditions are ofEnd's, which ask for the scopes",
 			"eventsSQL":           "Subscription.taker drops what the caller may not see",
 			"allEventsSQL":        "the digest of the whole replica, which no caller gets",
 			"hashesSQL":           "the digest of the whole replica, which no caller gets",

@@ -58,6 +58,8 @@ const (
 	ReasonUnknownPath   = "unknown_path"
 	ReasonCursorExpired = "cursor_expired"
 
+	ReasonHistoryTrimmed = "history_trimmed"
+
 	ReasonUnauthenticated   = "unauthenticated"
 	ReasonDelegationRefused = "delegation_refused"
 	ReasonRefreshDelegated  = "refresh_delegated"

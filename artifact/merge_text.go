@@ -62,8 +62,10 @@ type lines struct {
 
 type numbering map[string]int32
 
-func (n numbering) lines(text string) *lines {
-	l := &lines{text: strings.Split(text, "\n")}
+func (n numbering) lines(text string) *lines { return n.number(strings.Split(text, "\n")) }
+
+func (n numbering) number(text []string) *lines {
+	l := &lines{text: text}
 	l.ids = make([]int32, len(l.text))
 	for i, s := range l.text {
 		id, known := n[s]

@@ -321,7 +321,18 @@ func (s *story) remarks(ada, bo, chair *verb.Client) {
 		verb.Signal, verb.SignalRequest{Ref: ref, Kind: "rank", Dimension: "noveltyy", Value: "3"})
 	asked := tell(s, s.client("lin", verb.Contributor), "A question", verb.Comment, verb.CommentRequest{Ref: ref, Body: "Does *one more copy* hold for mosaics?", Kind: "question"})
 	tell(s, ada, "An answer to it", verb.Comment, verb.CommentRequest{Ref: ref, Body: "Not tested.", ThreadParent: asked.Ref.Current().String()})
+	claim := artifact.Ref{Type: "hypothesis", ID: "h-app-dose"}
+	tell(s, ada, "What leads to the claim, with the heads at the other end", verb.Links, verb.LinksRequest{Ref: claim, Direction: verb.DirectionIn, Types: []string{"evidence"}, IncludeTargets: true})
+	versions, err := verb.History.Call(s.t.Context(), ada, verb.HistoryRequest{Ref: claim})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	first := versions.Versions[len(versions.Versions)-1].Ref
+	tell(s, bo, "What became of the first version", verb.Diff, verb.DiffRequest{RefA: first, RefB: claim})
+	tell(s, bo, "The claim with its links and signals, without its content", verb.Get, verb.GetRequest{Ref: claim, IncludeContent: new(bool), IncludeLinks: true, IncludeSignals: true})
+	tell(s, ada, "Its last two versions, with what changed", verb.History, verb.HistoryRequest{Ref: claim, Limit: 2})
 	tell(s, chair, "A reviewer takes a link back", verb.Unlink, verb.UnlinkRequest{Ref: linked.Ref, Reason: "the paper does not speak of trisomy"})
+	tell(s, ada, "What became of the link", verb.History, verb.HistoryRequest{Ref: refOf(s.t, linked.Ref)})
 }
 
 // ends: what is replaced, published and taken out.

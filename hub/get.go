@@ -73,26 +73,38 @@ func (h *Hub) get(ctx context.Context, in verb.GetRequest) (out verb.GetResponse
 	if err := in.Check(); err != nil {
 		return out, err
 	}
-	switch in.Ref.Type {
-	case replicate.LinkType:
-		out.Artifact, err = scanLink(h.db.QueryRow(ctx, getLinkQuery, c.VisibleScopes(), in.Ref.ID), &out.AsOf)
-	case replicate.SignalType:
-		out.Artifact, err = scanSignal(h.db.QueryRow(ctx, getSignalQuery, c.VisibleScopes(), in.Ref.ID), &out.AsOf)
-	default:
-		err = h.getArtifact(ctx, c, &in, &out)
+	if in.Plain() {
+		err = h.read(ctx, h.db, c, &in, &out)
+	} else {
+		err = h.oneState(ctx, func(tx pgx.Tx) error { return h.getMore(ctx, tx, c, &in, &out) })
 	}
-	if errors.Is(err, pgx.ErrNoRows) || err == nil && in.Ref.IsPinned() && in.Ref.Hash != out.Artifact.ContentHash {
-		return verb.GetResponse{}, h.notFound(in.Ref, "/ref")
-	} else if err != nil {
-		return out, callerError(fmt.Errorf("read %s: %w", in.Ref, err))
-	}
-	if !in.WithContent() {
-		out.Artifact.Content = nil
+	if err != nil {
+		return verb.GetResponse{}, h.absent(fmt.Errorf("read %s: %w", in.Ref, err), in.Ref, "/ref")
 	}
 	return out, nil
 }
 
-func (h *Hub) getArtifact(ctx context.Context, c *verb.Caller, in *verb.GetRequest, out *verb.GetResponse) error {
+// read reads what a ref names, or returns [pgx.ErrNoRows] when it is not there for
+// the caller.
+func (h *Hub) read(ctx context.Context, db querier, c *verb.Caller, in *verb.GetRequest, out *verb.GetResponse) (err error) {
+	switch in.Ref.Type {
+	case replicate.LinkType:
+		out.Artifact, err = scanLink(db.QueryRow(ctx, getLinkQuery, c.VisibleScopes(), in.Ref.ID), &out.AsOf)
+	case replicate.SignalType:
+		out.Artifact, err = scanSignal(db.QueryRow(ctx, getSignalQuery, c.VisibleScopes(), in.Ref.ID), &out.AsOf)
+	default:
+		err = h.readArtifact(ctx, db, c, in, out)
+	}
+	if err == nil && in.Ref.IsPinned() && in.Ref.Hash != out.Artifact.ContentHash {
+		err = pgx.ErrNoRows
+	}
+	if !in.WithContent() {
+		out.Artifact.Content = nil
+	}
+	return err
+}
+
+func (h *Hub) readArtifact(ctx context.Context, db querier, c *verb.Caller, in *verb.GetRequest, out *verb.GetResponse) error {
 	query, args := getCurrentQuery, []any{c.VisibleScopes(), c.Actor.ID, in.Ref.Type, in.Ref.ID, in.WithContent()}
 	switch {
 	case in.Ref.IsPinned():
@@ -100,19 +112,51 @@ func (h *Hub) getArtifact(ctx context.Context, c *verb.Caller, in *verb.GetReque
 	case in.Follow:
 		query = getFollowedQuery
 	}
+	return h.scanVersion(db.QueryRow(ctx, query, args...), out)
+}
+
+// scanVersion reads a row of getColumns.
+func (h *Hub) scanVersion(row pgx.Row, out *verb.GetResponse) (err error) {
 	var stamped string
-	if err := scanArtifact(h.db.QueryRow(ctx, query, args...), &out.Artifact, &out.AsOf, &stamped); err != nil {
+	if err := scanArtifact(row, &out.Artifact, &out.AsOf, &stamped); err != nil {
 		return err
 	}
 	h.schemas.upgrade(&out.Artifact)
-	// As in the feed's row, and so as nodes answer it.
-	var p replicate.Provenance
-	if err := json.Unmarshal([]byte(stamped), &p); err != nil {
+	out.Artifact.Provenance, err = provenanceOf(stamped)
+	return err
+}
+
+// getMore answers a get that asks for more than the artifact as it is now.
+func (h *Hub) getMore(ctx context.Context, tx pgx.Tx, c *verb.Caller, in *verb.GetRequest, out *verb.GetResponse) error {
+	if in.AsOfSeq > 0 {
+		return h.readAsOf(ctx, tx, c, in, out)
+	}
+	if err := h.read(ctx, tx, c, in, out); err != nil {
 		return err
 	}
-	raw, _, err := replicate.Encode(p)
-	out.Artifact.Provenance = raw
-	return err
+	ref := out.Artifact.Ref.Current()
+	if in.IncludeLinks {
+		out.Links = new(verb.GetLinks)
+		for _, r := range out.Links.Requests(ref) {
+			page := verb.LinksResponse{}
+			if err := h.linksIn(ctx, tx, c, &r, &page); err != nil {
+				return err
+			}
+			out.Links.Add(r, &page)
+		}
+	}
+	switch {
+	case !in.IncludeSignals:
+	case ref.Type == replicate.LinkType || ref.Type == replicate.SignalType:
+		out.Signals = []artifact.SignalSummary{} // there are none on those
+	default:
+		signals := verb.SignalsResponse{}
+		if err := h.signalsIn(ctx, tx, c, &verb.SignalsRequest{Ref: ref}, &signals); err != nil {
+			return err
+		}
+		out.Signals = signals.Signals
+	}
+	return nil
 }
 
 // scanLink reads a link's columns, and then more.

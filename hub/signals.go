@@ -34,33 +34,42 @@ func (h *Hub) signals(ctx context.Context, in verb.SignalsRequest) (out verb.Sig
 	if err != nil {
 		return out, err
 	}
-	schema := h.schemas.get(in.Ref.Type)
-	if schema == nil {
-		return out, h.notFound(in.Ref.Current(), "/ref")
+	if err := h.oneState(ctx, func(tx pgx.Tx) error { return h.signalsIn(ctx, tx, c, &in, &out) }); err != nil {
+		return verb.SignalsResponse{}, h.absent(fmt.Errorf("read signals of %s: %w", in.Ref, err), in.Ref.Current(), "/ref")
 	}
-	if problems := schema.CheckKinds(in.Kinds, "/kinds"); problems != nil {
-		return out, artifact.Invalid(problems...)
-	}
-	groups, found, err := h.signalGroups(ctx, c, &in, &out.AsOf)
-	if err != nil {
-		return out, callerError(fmt.Errorf("read signals of %s: %w", in.Ref, err))
-	}
-	if !found {
-		return out, h.notFound(in.Ref.Current(), "/ref")
-	}
-	var duels map[string][]artifact.SignalRow
-	if in.Duels(schema) {
-		if duels, err = h.duels(ctx, c, in.Ref.Type); err != nil {
-			return out, callerError(fmt.Errorf("read duels of %s: %w", in.Ref.Type, err))
-		}
-	}
-	out.Place(schema, &in, groups, duels, c.Now)
 	return out, nil
 }
 
-func (h *Hub) signalGroups(ctx context.Context, c *verb.Caller, in *verb.SignalsRequest, asOf *artifact.Seq) (groups []artifact.SignalGroup, found bool, err error) {
+// signalsIn answers signals in a transaction, or [pgx.ErrNoRows] when what they are
+// on is not there for the caller. On links and signals there are none.
+func (h *Hub) signalsIn(ctx context.Context, tx pgx.Tx, c *verb.Caller, in *verb.SignalsRequest, out *verb.SignalsResponse) error {
+	schema := h.schemas.get(in.Ref.Type)
+	if schema == nil {
+		return pgx.ErrNoRows
+	}
+	if problems := schema.CheckKinds(in.Kinds, "/kinds"); problems != nil {
+		return artifact.Invalid(problems...)
+	}
+	groups, found, err := signalGroups(ctx, tx, c, in, &out.AsOf)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return pgx.ErrNoRows
+	}
+	var duels map[string][]artifact.SignalRow
+	if in.Duels(schema) {
+		if duels, err = readDuels(ctx, tx, c, in.Ref.Type); err != nil {
+			return err
+		}
+	}
+	out.Place(schema, in, groups, duels, c.Now)
+	return nil
+}
+
+func signalGroups(ctx context.Context, db querier, c *verb.Caller, in *verb.SignalsRequest, asOf *artifact.Seq) (groups []artifact.SignalGroup, found bool, err error) {
 	kinds := append([]string{}, in.Kinds...)
-	rows, err := h.db.Query(ctx, signalsOfQuery, c.VisibleScopes(), c.Actor.ID, in.Ref.Type, in.Ref.ID, kinds)
+	rows, err := db.Query(ctx, signalsOfQuery, c.VisibleScopes(), c.Actor.ID, in.Ref.Type, in.Ref.ID, kinds)
 	if err != nil {
 		return nil, false, err
 	}
@@ -100,10 +109,10 @@ func aggregateOf(kind, dimension string, n, voters int64, sum, sumSq string) (a 
 	return artifact.NewAggregate(kind, dimension, n, voters, total, squares), err
 }
 
-// duels returns the duels of a type that the caller may see, by dimension: what
+// readDuels returns the duels of a type that the caller may see, by dimension: what
 // each is on stands for its voter.
-func (h *Hub) duels(ctx context.Context, c *verb.Caller, typ string) (map[string][]artifact.SignalRow, error) {
-	rows, err := h.db.Query(ctx, duelsQuery, c.VisibleScopes(), typ)
+func readDuels(ctx context.Context, db querier, c *verb.Caller, typ string) (map[string][]artifact.SignalRow, error) {
+	rows, err := db.Query(ctx, duelsQuery, c.VisibleScopes(), typ)
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/replicate"
@@ -20,24 +19,24 @@ const (
 		FROM signal WHERE id = ?1 AND scope IN ({scopes})`
 )
 
-// getAddressed answers get of what is no artifact, but has a ref.
-func (s *Store) getAddressed(ctx context.Context, in *verb.GetRequest) (out verb.GetResponse, err error) {
+// readAddressed reads what is no artifact, but has a ref.
+func (s *Store) readAddressed(ctx context.Context, tx *sql.Tx, in *verb.GetRequest, out *verb.GetResponse) error {
 	query, scan := &s.read.getLink, scanLink
 	if in.Ref.Type == replicate.SignalType {
 		query, scan = &s.read.getSignal, scanSignal
 	}
-	stmt, args, err := query.bind(ctx, in.Ref.ID) //nolint:sqlclosecheck // kept for the next read
+	row, err := query.row(context.WithoutCancel(ctx), tx, in.Ref.ID)
 	if err != nil {
-		return out, err
+		return err
 	}
-	out.Artifact, err = scan(stmt.QueryRowContext(context.WithoutCancel(ctx), args...).Scan, &out.AsOf)
-	if errors.Is(err, sql.ErrNoRows) || err == nil && in.Ref.IsPinned() && in.Ref.Hash != out.Artifact.ContentHash {
-		return verb.GetResponse{}, artifact.NotFound(in.Ref.String())
+	out.Artifact, err = scan(row.Scan, &out.AsOf)
+	if err == nil && in.Ref.IsPinned() && in.Ref.Hash != out.Artifact.ContentHash {
+		return sql.ErrNoRows
 	}
 	if !in.WithContent() {
 		out.Artifact.Content = nil
 	}
-	return out, err
+	return err
 }
 
 func scanLink(scan func(...any) error, more ...any) (artifact.Artifact, error) {

@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"math"
 	"slices"
 	"time"
@@ -19,6 +18,11 @@ type readStatements struct {
 	getLink, getSignal              scopedQuery
 	list, listOfType                scopedQuery
 	signalsOf, duels                scopedQuery
+	history, linkPast               scopedQuery
+	asOfHead, asOfEvents, getAsOf   scopedQuery
+	present, presentLink            scopedQuery
+	presentSignal                   scopedQuery
+	out, in                         endQueries // links
 	applied, events, types, schemas *sql.Stmt
 	scopes, scopeKnown, members     *sql.Stmt
 	agents                          agentQueries
@@ -82,9 +86,14 @@ func (r *readStatements) prepare(ctx context.Context, pool *sql.DB) error {
 	for q, text := range map[*scopedQuery]string{
 		&r.get: getSQL, &r.getPinned: getPinnedSQL, &r.getFollowed: getFollowedSQL, &r.getLink: getLinkSQL, &r.getSignal: getSignalSQL,
 		&r.signalsOf: signalsOfSQL, &r.duels: duelsSQL, &r.list: listSQL, &r.listOfType: listOfTypeSQL,
+		&r.history: historySQL, &r.linkPast: linkPastSQL,
+		&r.asOfHead: asOfHeadSQL, &r.asOfEvents: asOfEventsSQL, &r.getAsOf: getAsOfSQL,
+		&r.present: presentArtifactSQL, &r.presentLink: presentLinkSQL, &r.presentSignal: presentSignalSQL,
 	} {
 		q.pool, q.text = pool, text
 	}
+	r.out.prepare(pool, verb.DirectionOut, "from", "to")
+	r.in.prepare(pool, verb.DirectionIn, "to", "from")
 	r.agents.prepare(pool)
 	return prepare(ctx, pool, map[**sql.Stmt]string{
 		&r.applied: appliedSQL, &r.events: eventsSQL, &r.types: typesSQL, &r.schemas: schemasSQL,
@@ -117,7 +126,25 @@ func bindReads(r *verb.Registry, hub verb.Invoker, lease func() (*Store, error))
 		}
 		return s.list(ctx, in)
 	})
+	bindRead(r, verb.History, lease, func(s *Store, ctx context.Context, in verb.HistoryRequest) (verb.HistoryResponse, error) {
+		if s.elsewhere(ctx, in.Ref.Type) {
+			return verb.History.Call(ctx, hub, in)
+		}
+		return s.history(ctx, in)
+	})
+	bindRead(r, verb.Diff, lease, func(s *Store, ctx context.Context, in verb.DiffRequest) (verb.DiffResponse, error) {
+		if s.elsewhere(ctx, in.RefA.Type) || s.elsewhere(ctx, in.RefB.Type) {
+			return verb.Diff.Call(ctx, hub, in)
+		}
+		return s.diff(ctx, in)
+	})
 	bindRead(r, verb.Schema, lease, (*Store).schema)
+	bindRead(r, verb.Links, lease, func(s *Store, ctx context.Context, in verb.LinksRequest) (verb.LinksResponse, error) {
+		if s.elsewhere(ctx, in.Ref.Type) {
+			return verb.Links.Call(ctx, hub, in)
+		}
+		return s.links(ctx, in)
+	})
 	bindRead(r, verb.Signals, lease, func(s *Store, ctx context.Context, in verb.SignalsRequest) (verb.SignalsResponse, error) {
 		if s.elsewhere(ctx, in.Ref.Type) {
 			return verb.Signals.Call(ctx, hub, in)
@@ -170,36 +197,6 @@ func (s *Store) loadElsewhere(ctx context.Context) error {
 func (s *Store) elsewhere(ctx context.Context, typ string) bool {
 	c, err := verb.CallerFrom(ctx)
 	return err == nil && !c.Anonymous && (*s.hubOnly.Load())[typ]
-}
-
-func (s *Store) get(ctx context.Context, in verb.GetRequest) (out verb.GetResponse, err error) {
-	if err := in.Check(); err != nil {
-		return out, err
-	}
-	if in.Ref.Type == replicate.LinkType || in.Ref.Type == replicate.SignalType {
-		return s.getAddressed(ctx, &in)
-	}
-	query, args := &s.read.get, []any{in.Ref.Type, in.Ref.ID, in.WithContent()}
-	switch {
-	case in.Ref.IsPinned():
-		query, args = &s.read.getPinned, append(args, in.Ref.Hash[:])
-	case in.Follow:
-		query = &s.read.getFollowed
-	}
-	stmt, args, err := query.bind(ctx, args...) //nolint:sqlclosecheck // kept for the next read
-	if err != nil {
-		return out, err
-	}
-	// One row by its key: watching ctx would cost more than reading it.
-	row := stmt.QueryRowContext(context.WithoutCancel(ctx), args...)
-	var provenance []byte
-	out.Artifact, err = scanArtifact(row.Scan, &out.AsOf, &provenance)
-	out.Artifact.Provenance = provenance
-	if errors.Is(err, sql.ErrNoRows) {
-		return verb.GetResponse{}, s.notFound(ctx, in.Ref)
-	}
-	s.upgrades.Load().Beside(&out.Artifact)
-	return out, err
 }
 
 // scanArtifact reads the columns of the queries above, and then more.
@@ -305,11 +302,15 @@ func (s *Store) types(ctx context.Context) (known []string, err error) {
 
 // notFound is the error of the ref of what is not there.
 func (s *Store) notFound(ctx context.Context, ref artifact.Ref) error {
+	return s.notFoundAt(ctx, ref, "/ref")
+}
+
+func (s *Store) notFoundAt(ctx context.Context, ref artifact.Ref, at string) error {
 	known, err := s.types(ctx)
 	if err != nil {
 		return err
 	}
-	return artifact.NotFound(ref.String()).Typed(ref, append(known, replicate.LinkType, replicate.SignalType), "/ref")
+	return artifact.NotFound(ref.String()).Typed(ref, append(known, replicate.LinkType, replicate.SignalType), at)
 }
 
 func (s *Store) schema(ctx context.Context, in verb.SchemaRequest) (out verb.SchemaResponse, err error) {

@@ -135,8 +135,8 @@ CREATE TABLE link (
     created_by    TEXT NOT NULL,
     row_hash      BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX link_from ON link (from_type, from_id, predicate);
-CREATE INDEX link_to ON link (to_type, to_id, predicate);
+CREATE INDEX link_from ON link (from_type, from_id, predicate, to_type, to_id);
+CREATE INDEX link_to ON link (to_type, to_id, predicate, from_type, from_id);
 
 CREATE TABLE signal (
     id         TEXT PRIMARY KEY,    -- a UUIDv7: later signals sort later
@@ -206,6 +206,10 @@ CREATE TABLE event (
     at         INTEGER NOT NULL,
     payload    TEXT NOT NULL        -- JSON object
 ) STRICT;
+-- By which is found what became of one thing. What hangs on a thing and changes
+-- nothing of it, most of the events, is left out; a query says so in the same words.
+CREATE INDEX event_by_ref ON event (substr(ref, 1, instr(ref || '@', '@') - 1), seq)
+    WHERE substr(type, -9) <> '.signaled' AND substr(type, -10) <> '.commented' AND substr(type, -7) <> '.linked';
 
 -- The last row of each followed scope that was applied: the next one must follow
 -- it. A scope of which no row came yet is not here.

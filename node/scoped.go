@@ -47,6 +47,30 @@ func (q *scopedQuery) bind(ctx context.Context, args ...any) (*sql.Stmt, []any, 
 	return stmt, args, nil
 }
 
+// row runs the query for one row, in a transaction or without.
+func (q *scopedQuery) row(ctx context.Context, tx *sql.Tx, args ...any) (*sql.Row, error) {
+	stmt, args, err := q.bind(ctx, args...)
+	if err != nil {
+		return nil, err
+	}
+	if tx != nil {
+		stmt = tx.StmtContext(ctx, stmt) //nolint:sqlclosecheck // the transaction closes it
+	}
+	return stmt.QueryRowContext(ctx, args...), nil
+}
+
+// rows runs the query in a transaction or without.
+func (q *scopedQuery) rows(ctx context.Context, tx *sql.Tx, args ...any) (*sql.Rows, error) {
+	stmt, args, err := q.bind(ctx, args...)
+	if err != nil {
+		return nil, err
+	}
+	if tx != nil {
+		stmt = tx.StmtContext(ctx, stmt) //nolint:sqlclosecheck // the transaction closes it
+	}
+	return stmt.QueryContext(ctx, args...)
+}
+
 func (q *scopedQuery) stmt(ctx context.Context, n, before int) (*sql.Stmt, error) {
 	if known, ok := q.stmts.Load(n); ok {
 		return known.(*sql.Stmt), nil

@@ -24,34 +24,44 @@ const (
 )
 
 func (s *Store) signals(ctx context.Context, in verb.SignalsRequest) (out verb.SignalsResponse, err error) {
-	c, err := reader(ctx)
-	if err != nil {
+	if _, err := reader(ctx); err != nil {
 		return out, err
+	}
+	if err := s.oneState(ctx, func(tx *sql.Tx) error { return s.signalsIn(ctx, tx, &in, &out) }); err != nil {
+		return verb.SignalsResponse{}, s.absent(ctx, err, in.Ref.Current())
+	}
+	return out, nil
+}
+
+// signalsIn answers signals in a transaction, or [sql.ErrNoRows] when what they are
+// on is not there for the caller. On links and signals there are none.
+func (s *Store) signalsIn(ctx context.Context, tx *sql.Tx, in *verb.SignalsRequest, out *verb.SignalsResponse) error {
+	c, err := verb.CallerFrom(ctx)
+	if err != nil {
+		return err
 	}
 	schema, err := s.signalRules(ctx, in.Ref.Type)
-	if errors.Is(err, sql.ErrNoRows) {
-		return out, s.notFound(ctx, in.Ref.Current())
-	} else if err != nil {
-		return out, err
+	if err != nil {
+		return err
 	}
 	if problems := schema.CheckKinds(in.Kinds, "/kinds"); problems != nil {
-		return out, artifact.Invalid(problems...)
+		return artifact.Invalid(problems...)
 	}
-	groups, found, err := s.signalGroups(ctx, &in, &out.AsOf)
+	groups, found, err := s.signalGroups(ctx, tx, in, &out.AsOf)
 	if err != nil {
-		return out, err
+		return err
 	}
 	if !found {
-		return out, s.notFound(ctx, in.Ref.Current())
+		return sql.ErrNoRows
 	}
 	var duels map[string][]artifact.SignalRow
 	if in.Duels(schema) {
-		if duels, err = s.duels(ctx, in.Ref.Type); err != nil {
-			return out, err
+		if duels, err = s.duels(ctx, tx, in.Ref.Type); err != nil {
+			return err
 		}
 	}
-	out.Place(schema, &in, groups, duels, c.Now)
-	return out, nil
+	out.Place(schema, in, groups, duels, c.Now)
+	return nil
 }
 
 // signalRules returns the part of a type's schema that says which signals it has.
@@ -69,16 +79,12 @@ func (s *Store) signalRules(ctx context.Context, typ string) (*artifact.Schema, 
 	return &artifact.Schema{Type: typ, Signals: rules.Signals}, err
 }
 
-func (s *Store) signalGroups(ctx context.Context, in *verb.SignalsRequest, asOf *artifact.Seq) (groups []artifact.SignalGroup, found bool, err error) {
-	kinds, err := json.Marshal(append([]string{}, in.Kinds...))
+func (s *Store) signalGroups(ctx context.Context, tx *sql.Tx, in *verb.SignalsRequest, asOf *artifact.Seq) (groups []artifact.SignalGroup, found bool, err error) {
+	kinds, err := jsonArrays(in.Kinds)
 	if err != nil {
 		return nil, false, err
 	}
-	stmt, args, err := s.read.signalsOf.bind(ctx, in.Ref.Type, in.Ref.ID, string(kinds)) //nolint:sqlclosecheck // kept for the next read
-	if err != nil {
-		return nil, false, err
-	}
-	rows, err := stmt.QueryContext(ctx, args...)
+	rows, err := s.read.signalsOf.rows(ctx, tx, in.Ref.Type, in.Ref.ID, kinds[0])
 	if err != nil {
 		return nil, false, err
 	}
@@ -116,12 +122,8 @@ func (s *Store) signalGroups(ctx context.Context, in *verb.SignalsRequest, asOf 
 
 // duels returns the duels of a type that the caller may see, by dimension: what
 // each is on stands for its voter.
-func (s *Store) duels(ctx context.Context, typ string) (map[string][]artifact.SignalRow, error) {
-	stmt, args, err := s.read.duels.bind(ctx, typ) //nolint:sqlclosecheck // kept for the next read
-	if err != nil {
-		return nil, err
-	}
-	rows, err := stmt.QueryContext(ctx, args...)
+func (s *Store) duels(ctx context.Context, tx *sql.Tx, typ string) (map[string][]artifact.SignalRow, error) {
+	rows, err := s.read.duels.rows(ctx, tx, typ)
 	if err != nil {
 		return nil, err
 	}

@@ -25,8 +25,11 @@ var errorsAtNodes = []string{
 // errorsOf are further reasons, by verb: what follows neither from its effect nor
 // from its permission nor from its request. A verb that has none is here too.
 var errorsOf = map[string][]string{
-	Get.Name:     {string(artifact.CodeNotFound)},
+	Get.Name:     {string(artifact.CodeNotFound), artifact.ReasonHistoryTrimmed},
 	List.Name:    {},
+	History.Name: {string(artifact.CodeNotFound)},
+	Diff.Name:    {string(artifact.CodeNotFound), artifact.ReasonResponseTooLarge},
+	Links.Name:   {string(artifact.CodeNotFound)},
 	Schema.Name:  {string(artifact.CodeNotFound)},
 	Signals.Name: {string(artifact.CodeNotFound)},
 	Create.Name: {

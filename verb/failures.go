@@ -75,7 +75,7 @@ var failures = []Failure{
 	},
 	{
 		artifact.CodeValidationFailed, artifact.ReasonResponseTooLarge, http.StatusUnprocessableEntity, false,
-		"the contents that a GraphQL query asks for are too much for one response", "ask for fewer, or for a path into them",
+		"what is asked for is too much for one response: the contents of a GraphQL query, or the difference of large versions", "ask for fewer, or for a path into them; or read both versions",
 	},
 
 	{
@@ -122,6 +122,10 @@ var failures = []Failure{
 	{
 		artifact.CodeNotFound, artifact.ReasonUnknownPath, http.StatusNotFound, false,
 		"nothing is served at this path", "see / and /openapi.json",
+	},
+	{
+		artifact.CodeNotFound, artifact.ReasonHistoryTrimmed, http.StatusGone, false,
+		"the log does not reach back to `as_of_seq`; `details.oldest_seq` is the first that can be asked for", "ask for a later one, or read the versions with history",
 	},
 	{
 		artifact.CodeNotFound, artifact.ReasonCursorExpired, http.StatusGone, false,

@@ -3,6 +3,9 @@ package verb
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/scidex-ai/substrate/artifact"
@@ -74,24 +77,88 @@ const (
 type GetRequest struct {
 	Ref            artifact.Ref `json:"ref" jsonschema:"type:id for the current version, type:id@sha256:<64 hex> for one version; kg_edge:<id> for a link, signal:<id> for a signal"`
 	IncludeContent *bool        `json:"include_content,omitempty" jsonschema:"false leaves the content out; the default is true"`
+	IncludeLinks   bool         `json:"include_links,omitempty" jsonschema:"true adds the first links from and to it, and how many there are by predicate"`
+	IncludeSignals bool         `json:"include_signals,omitempty" jsonschema:"true adds what was made of its signals, by kind and dimension"`
+	AsOfSeq        artifact.Seq `json:"as_of_seq,omitempty" jsonschema:"a place in the log: the artifact as it stood there, as far as you may see it now; its quality_score is null, which is not kept"`
 	Follow         bool         `json:"follow,omitempty" jsonschema:"true answers what replaces the artifact in the end, as far as you may see it"`
 }
 
 // WithContent reports whether the content is asked for.
 func (r *GetRequest) WithContent() bool { return r.IncludeContent == nil || *r.IncludeContent }
 
+// Types under which links and signals are addressed.
+const (
+	linkType   = "kg_edge"
+	signalType = "signal"
+)
+
 // Check returns what is wrong with the request, as a validation_failed.
 func (r *GetRequest) Check() error {
+	var problems []artifact.Problem
+	refuse := func(path, constraint, message string) {
+		problems = append(problems, artifact.Problem{Path: path, Constraint: constraint, Message: message})
+	}
 	if r.Follow && r.Ref.IsPinned() {
-		return artifact.Invalid(artifact.Problem{Path: "/follow", Constraint: "current", Message: "what replaces an artifact is found by type:id, without a hash"})
+		refuse("/follow", "current", "what replaces an artifact is found by type:id, without a hash")
+	}
+	if r.AsOfSeq < 0 {
+		problems = append(problems, artifact.Problem{Path: "/as_of_seq", Constraint: "range", Message: "seqs are positive", Value: json.RawMessage(strconv.FormatInt(int64(r.AsOfSeq), 10))})
+	}
+	if r.AsOfSeq > 0 {
+		if r.Ref.Type == linkType || r.Ref.Type == signalType {
+			refuse("/as_of_seq", "artifact", "a link or a signal is written once: history tells what became of it")
+		}
+		for path, asked := range map[string]bool{"/follow": r.Follow, "/include_links": r.IncludeLinks, "/include_signals": r.IncludeSignals} {
+			if asked {
+				refuse(path, "as_of", "this is known as it is now alone, and not with as_of_seq")
+			}
+		}
+	}
+	if problems != nil {
+		slices.SortFunc(problems, func(a, b artifact.Problem) int { return strings.Compare(a.Path, b.Path) })
+		return artifact.Invalid(problems...)
 	}
 	return nil
 }
 
+// Plain reports whether the answer is the artifact alone, as it is now.
+func (r *GetRequest) Plain() bool { return !r.IncludeLinks && !r.IncludeSignals && r.AsOfSeq == 0 }
+
 // GetResponse is one version of an artifact.
 type GetResponse struct {
 	Artifact artifact.Artifact `json:"artifact"`
-	AsOf     artifact.Seq      `json:"as_of"` // the log position this was read at
+	Links    *GetLinks         `json:"links,omitempty" jsonschema:"the first links from and to it, when they are asked for"`
+	// Signals is not nil when they are asked for.
+	Signals []artifact.SignalSummary `json:"signals,omitzero" jsonschema:"what was made of its signals, when it is asked for"`
+	AsOf    artifact.Seq             `json:"as_of"` // the log position this was read at
+}
+
+// GetLinks are the first links of each direction.
+type GetLinks struct {
+	Links  []LinkItem     `json:"links" jsonschema:"the first 25 from it and the first 25 to it"`
+	Counts []LinkCount    `json:"counts" jsonschema:"how many there are, by direction and predicate"`
+	More   []LinksRequest `json:"more" jsonschema:"requests of the verb links that read the rest"`
+}
+
+// Requests returns the requests of the verb links whose answers [GetLinks.Add]
+// takes.
+func (*GetLinks) Requests(ref artifact.Ref) []LinksRequest {
+	r := LinksRequest{Ref: ref.Current(), Direction: DirectionOut, IncludeTargets: true, Limit: LinksInGet}
+	in := r
+	in.Direction = DirectionIn
+	return []LinksRequest{r, in}
+}
+
+// Add takes the answer to a request.
+func (g *GetLinks) Add(in LinksRequest, page *LinksResponse) {
+	if g.Links == nil {
+		g.Links, g.Counts, g.More = []LinkItem{}, []LinkCount{}, []LinksRequest{}
+	}
+	g.Links, g.Counts = append(g.Links, page.Links...), append(g.Counts, page.Counts...)
+	if page.NextCursor != "" {
+		in.Cursor, in.Limit = page.NextCursor, 0
+		g.More = append(g.More, in)
+	}
 }
 
 // ListRequest asks for a page of artifacts.

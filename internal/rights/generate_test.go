@@ -66,12 +66,13 @@ func newGenerator(t *testing.T, l *lab) *generator {
 		"note": text, "patch": []any{map[string]any{"op": "replace", "path": "/title", "value": text}}, "predicate": "derives_from", "reason": text,
 		"recipient": "agent:root", "ref": current(l.open.hypothesis), "revisions": 1, "role": "some-role", "roles": []any{"some-role"}, "scope": artifact.Commons,
 		"scopes": []any{labB}, "state": "investigating", "title": text, "to": current(l.open.paper), "token_id": newKey(), "type": "hypothesis",
-		"value": 1, "version": 1, "weight": 1, "with_history": true, "follow": true, "kinds": []any{"vote"}, "at": "2026-01-31T00:00:00Z", "session": true, "to_create_in_batch": true, "auto_merge": true,
+		"value": 1, "version": 1, "weight": 1, "with_history": true, "follow": true, "include_links": true, "include_signals": true, "as_of_seq": 1, "ref_a": current(l.open.hypothesis), "ref_b": current(l.open.paper), "direction": "in", "predicates": []any{"supports"}, "types": []any{"hypothesis"}, "include_targets": true, "kinds": []any{"vote"}, "at": "2026-01-31T00:00:00Z", "session": true, "to_create_in_batch": true, "auto_merge": true,
 		"body": text, "replacement_ref": current(l.open.moved), "thread_parent": current(l.open.comment),
 		"items": []any{map[string]any{"op": "signal", "ref": current(l.open.wiki), "kind": "vote", "value": 1}},
 
 		"agents/get.agent": "root", "comment.kind": "question", "agents/list.cursor": verb.EncodeNameCursor("a", "agents\n\n"),
-		"list.cursor":            verb.EncodeCursor(verb.ListCursor{At: l.private.hypothesis.CreatedAt, Type: "hypothesis", ID: "open-h"}, ""),
+		"list.cursor":    verb.EncodeCursor(verb.ListCursor{At: l.private.hypothesis.CreatedAt, Type: "hypothesis", ID: "open-h"}, ""),
+		"history.cursor": verb.HistoryCursor(l.open.hypothesis, 2), "links.cursor": linkCursor(t, current(l.open.hypothesis), "kg_edge:k-0"),
 		"move.base_content_hash": l.open.inLabB.Hash.String(), "move.ref": current(l.open.inLabB), "nodes/revoke.id": nodes[0].ID,
 		"redact.ref": current(l.open.inLabB), "scopes/create.id": "lab-new", "scopes/grant.roles": []any{verb.Viewer}, "scopes/grant.scope": labB,
 		"scopes/members.cursor": verb.EncodeNameCursor("a", "members "+labB), "scopes/members.scope": labB, "scopes/revoke.scope": labB,
@@ -211,7 +212,7 @@ func (g *generator) private(v verb.Info, property string, s *jsonschema.Schema) 
 				real: request{"ref": g.l.open.moved.Current().String(), property: p.past.real}, twin: request{"ref": g.l.open.moved.Current().String(), property: p.past.twin},
 			},
 		)
-	case "from", "to", "evidence_refs", "replacement_ref", "thread_parent":
+	case "ref_a", "ref_b", "from", "to", "evidence_refs", "replacement_ref", "thread_parent":
 		for _, r := range p.refs {
 			set(r.real, r.pair, text)
 		}

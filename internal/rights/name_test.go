@@ -2,6 +2,7 @@ package rights_test
 
 import (
 	"slices"
+	"testing"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -169,6 +170,16 @@ func (g *generator) cursors(v verb.Info, property string) (all []variant) {
 			none.ID = twin(h.ID)
 			set("of an artifact", verb.EncodeCursor(at, filter), verb.EncodeCursor(none, filter), more, more)
 		}
+	case verb.History.Name:
+		for _, r := range g.l.private.refs {
+			set("of "+r.real, verb.HistoryCursor(parsed(g.t, r.real), 2), verb.HistoryCursor(parsed(g.t, r.twin), 2), request{"ref": r.real}, request{"ref": r.twin})
+			all[len(all)-1].same = append(all[len(all)-1].same, unlike(r.pair)...)
+		}
+	case verb.Links.Name:
+		on := g.l.open.hypothesis.Current().String()
+		for _, r := range g.l.private.refs {
+			set("of a link to "+r.real, linkCursor(g.t, on, r.real), linkCursor(g.t, on, r.twin), request{"ref": on}, request{"ref": on})
+		}
 	case verb.AgentsList.Name:
 		set("of an agent", verb.EncodeNameCursor(ada, "agents\n\n"), verb.EncodeNameCursor(twin(ada), "agents\n\n"), nil, nil)
 	case verb.ScopesMembers.Name:
@@ -180,4 +191,25 @@ func (g *generator) cursors(v verb.Info, property string) (all []variant) {
 		g.t.Errorf("%s: the generator does not know what its cursor stands on: teach cursors", v.Name)
 	}
 	return all
+}
+
+// linkCursor returns a cursor on the links of an artifact, after one to another.
+func linkCursor(t *testing.T, on, other string) string {
+	t.Helper()
+	in := verb.LinksRequest{Ref: parsed(t, on)}
+	plan, err := in.Plan(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := parsed(t, other)
+	return plan.LinkCursor(verb.LinkPlace{Direction: verb.DirectionOut, Predicate: "derives_from", Type: end.Type, ID: end.ID, Link: "k-0"})
+}
+
+func parsed(t *testing.T, text string) artifact.Ref {
+	t.Helper()
+	ref, err := artifact.ParseRef(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ref
 }
