@@ -30,6 +30,7 @@ var stores = []store{
 			"lockOneQuery":        "state.meet drops what the caller may not see",
 			"lockShareQuery":      "state.meet drops what the caller may not see",
 			"presentQuery":        "whether others hold what is there; nobody is told",
+			"presentOneQuery":     "whether others hold what is there; nobody is told",
 			"contentQuery":        "of heads, which state.meet drops that the caller may not see",
 			"basesQuery":          "loaded.view drops what the caller may not see",
 			"linksQuery":          "the callers' own links",

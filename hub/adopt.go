@@ -49,6 +49,12 @@ func Adopt(ctx context.Context, db *pgxpool.Pool, reason string) error {
 	return ensurePartitions(ctx, db, defaultPartitionRows, 0)
 }
 
+// Epoch returns the epoch that a hub's database is in.
+func Epoch(ctx context.Context, db *pgxpool.Pool) (n int, err error) {
+	err = db.QueryRow(ctx, `SELECT max(epoch) FROM epoch`).Scan(&n)
+	return n, err
+}
+
 // takeOver notes the cluster that the database is on now, and after a restore begins
 // an epoch.
 func takeOver(ctx context.Context, tx pgx.Tx, reason string) error {

@@ -173,83 +173,96 @@ func (c *counted) Write(b []byte) (int, error) {
 // ErrHoldsSomething reports a database that is to be restored into and is not empty.
 var ErrHoldsSomething = errors.New("the database is not empty: give a new one to restore into")
 
+// A BackupFile is a backup that was found whole.
+type BackupFile struct {
+	Manifest
+
+	dump io.Reader
+}
+
 // Restore makes a hub of a backup in an empty database. It begins a new epoch whose
 // seqs lie far beyond any that the hub used after the backup, so that whoever holds
 // those changes notices; and it proves what it made. Until all is done no hub runs on
 // the database.
-func Restore(ctx context.Context, db *pgxpool.Pool, d Restorer, r io.ReadSeeker, progress func(what string, n int64)) (m Manifest, v Verification, err error) {
-	m, dump, err := readBackup(r, progress)
-	if err != nil {
-		return m, v, err
-	}
+func Restore(ctx context.Context, db *pgxpool.Pool, d Restorer, b *BackupFile, progress func(what string, n int64)) (v Verification, err error) {
 	const query = `
 		SELECT (SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname NOT LIKE 'pg\_%' AND n.nspname <> 'information_schema')
 			+ (SELECT count(*) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname NOT LIKE 'pg\_%' AND n.nspname <> 'information_schema')
 			+ (SELECT count(*) FROM pg_namespace WHERE nspname NOT LIKE 'pg\_%' AND nspname NOT IN ('information_schema', 'public'))`
 	var things int
 	if err := db.QueryRow(ctx, query).Scan(&things); err != nil {
-		return m, v, fmt.Errorf("look at the database: %w", err)
+		return v, fmt.Errorf("look at the database: %w", err)
 	}
 	if things > 0 {
-		return m, v, ErrHoldsSomething
+		return v, ErrHoldsSomething
 	}
 	read := &counted{w: io.Discard, hash: sha256.New(), progress: func(n int64) { progress("restoring", n) }}
-	if err := d.Restore(ctx, io.TeeReader(dump, read)); err != nil {
-		return m, v, fmt.Errorf("restore: %w", err)
+	if err := d.Restore(ctx, io.TeeReader(b.dump, read)); err != nil {
+		return v, fmt.Errorf("restore: %w", err)
 	}
 	if err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		for version, sum := range m.Migrations {
+		for version, sum := range b.Migrations {
 			if _, err := tx.Exec(ctx, `INSERT INTO migration_checksum (version, sha256) VALUES ($1, $2)`, version, sum); err != nil {
 				return err
 			}
 		}
-		digest, err := digestNow(ctx, tx, m.Seq)
+		digest, err := digestNow(ctx, tx, b.Seq)
 		if err != nil {
 			return err
 		}
-		if !slices.Equal(digest.Entries, m.Digest.Entries) {
+		if !slices.Equal(digest.Entries, b.Digest.Entries) {
 			return errors.New("what was restored is not what the manifest says")
 		}
 		return takeOver(ctx, tx, AdoptRestore)
 	}); err != nil {
-		return m, v, fmt.Errorf("begin a new epoch: %w", err)
+		return v, fmt.Errorf("begin a new epoch: %w", err)
 	}
 	if err := ensurePartitions(ctx, db, defaultPartitionRows, 0); err != nil {
-		return m, v, err
+		return v, err
 	}
-	if v, err = Verify(ctx, db, progress); err == nil && (v.Head != m.Seq || v.Chain != m.Chain) {
-		err = fmt.Errorf("the log ends at %d with the chain %s, in the manifest at %d with %s", v.Head, v.Chain, m.Seq, m.Chain)
+	if v, err = Verify(ctx, db, progress); err == nil && (v.Head != b.Seq || v.Chain != b.Chain) {
+		err = fmt.Errorf("the log ends at %d with the chain %s, in the manifest at %d with %s", v.Head, v.Chain, b.Seq, b.Chain)
 	}
-	return m, v, err
+	return v, err
 }
 
-// readBackup reads a backup's manifest, checks that the dump is whole, and returns it.
-func readBackup(r io.ReadSeeker, progress func(string, int64)) (m Manifest, dump io.Reader, err error) {
+// OpenBackup reads a backup's manifest and checks that the dump is whole.
+func OpenBackup(r io.ReadSeeker, progress func(what string, n int64)) (*BackupFile, error) {
+	m, err := checkBackup(r, progress)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := r.Seek(tarBlock, io.SeekStart); err != nil {
+		return nil, err
+	}
+	return &BackupFile{Manifest: m, dump: io.LimitReader(r, m.Bytes)}, nil
+}
+
+func checkBackup(r io.Reader, progress func(string, int64)) (m Manifest, err error) {
 	t := tar.NewReader(r)
 	h, err := t.Next()
 	if err != nil || h.Name != dumpName {
-		return m, nil, errors.New("the file is no backup of scidex hub backup")
+		return m, errors.New("the file is no backup of scidex hub backup")
 	}
 	c := &counted{w: io.Discard, hash: sha256.New(), progress: func(n int64) { progress("checking the file", n) }}
 	if _, err := io.Copy(c, t); err != nil { //nolint:gosec // it is hashed and thrown away
-		return m, nil, fmt.Errorf("the backup is cut short: %w", err)
+		return m, fmt.Errorf("the backup is cut short: %w", err)
 	}
 	if h, err = t.Next(); err != nil || h.Name != manifestName {
-		return m, nil, errors.New("the backup is cut short: it has no manifest")
+		return m, errors.New("the backup is cut short: it has no manifest")
 	}
 	var raw bytes.Buffer
 	if _, err := io.Copy(&raw, io.LimitReader(t, 64<<20)); err != nil {
-		return m, nil, err
+		return m, err
 	}
 	if err := json.Unmarshal(raw.Bytes(), &m); err != nil {
-		return m, nil, fmt.Errorf("the backup's manifest: %w", err)
+		return m, fmt.Errorf("the backup's manifest: %w", err)
 	}
 	switch {
 	case m.Format != backupFormat:
-		return m, nil, fmt.Errorf("the backup has the format %d: use the scidex that made it, %s, or a later one", m.Format, m.Version)
+		return m, fmt.Errorf("the backup has the format %d: use the scidex that made it, %s, or a later one", m.Format, m.Version)
 	case c.n != m.Bytes || artifact.Hash(c.hash.Sum(nil)) != m.SHA256:
-		return m, nil, errors.New("the backup was changed since it was made: its hash is another one")
+		return m, errors.New("the backup was changed since it was made: its hash is another one")
 	}
-	_, err = r.Seek(tarBlock, io.SeekStart)
-	return m, io.LimitReader(r, m.Bytes), err
+	return m, nil
 }

@@ -42,7 +42,12 @@ func restore(t *testing.T, db *pgxpool.Pool, path string) (m hub.Manifest, v hub
 		t.Fatal(err)
 	}
 	defer f.Close()
-	return hub.Restore(t.Context(), db, clientOf(t, db), f, func(string, int64) {})
+	b, err := hub.OpenBackup(f, func(string, int64) {})
+	if err != nil {
+		return hub.Manifest{}, hub.Verification{}, err
+	}
+	v, err = hub.Restore(t.Context(), db, clientOf(t, db), b, func(string, int64) {})
+	return b.Manifest, v, err
 }
 
 // TestBackup checks that a backup that is made beside writers is the hub as it was at

@@ -393,7 +393,7 @@ func (o *createOp) decide(s *state) error {
 		}
 		return conflict(current, artifact.ReasonExists, "an artifact with this id exists", artifact.Hash{})
 	}
-	refused, shadowed := o.inspection.Check(s.papers.known(o.inspection.Lookups(), o.scope), "/content")
+	refused, shadowed := s.papers.check(o.inspection, o.scope)
 	now, by := s.caller.Now, s.caller.Actor.ID
 	h := &head{Head: replicate.Head{
 		ContentHash: o.ref.Hash, CreatedAt: now, CreatedBy: by, ID: o.ref.ID, IsLatest: true, Revision: 1,
@@ -409,6 +409,7 @@ func (o *createOp) decide(s *state) error {
 	}
 	if h.Type == geneType {
 		s.addGene(h.ID, h.Scope)
+		s.addSynonyms(h.ID, h.Scope, o.content)
 	}
 	if o.makes != nil {
 		if err := s.putType(o.makes); err != nil {

@@ -93,6 +93,13 @@ func (o *moveOp) load(ctx context.Context, db querier, s *state) (err error) {
 		return err
 	}
 	s.heads[o.ref] = root
+	if root.ContentHash != o.in.BaseContentHash { // what the conflict tells
+		var content string
+		if err := db.QueryRow(ctx, contentQuery, []string{o.ref.Type}, []string{o.ref.ID}).Scan(nil, nil, &content, &root.updatedKind); err != nil {
+			return err
+		}
+		root.content = []byte(content)
+	}
 	if err := s.dropUnaddressed(ctx, db); err != nil {
 		return err
 	}

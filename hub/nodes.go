@@ -6,12 +6,14 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -65,7 +67,7 @@ func (h *Hub) nodesInvite(ctx context.Context, in verb.NodesInviteRequest) (out 
 	if seconds == 0 {
 		seconds = 86_400
 	}
-	o.scopes = nodeScopes(in.Scopes)
+	o.asked, o.scopes = in.Scopes, nodeScopes(in.Scopes)
 	o.expires = c.Now.Add(time.Duration(seconds) * time.Second)
 	return single[verb.InviteResult](ctx, h, c, &writeRequest{
 		verb: verb.NodesInvite.Name, request: in, options: in.WriteOptions,
@@ -96,7 +98,8 @@ func nodeScopes(private []string) []string {
 // An inviteOp keeps the hash of a code.
 type inviteOp struct {
 	lab, code string
-	scopes    []string
+	asked     []string // of scopes
+	scopes    []string // in order, commons among them
 	expires   time.Time
 	requestID string
 
@@ -121,9 +124,12 @@ func (o *inviteOp) load(ctx context.Context, db querier, _ *state) error {
 
 func (o *inviteOp) decide(s *state) error {
 	var problems []artifact.Problem
-	for _, scope := range o.scopes {
+	for i, scope := range o.asked {
 		if !o.known[scope] {
-			problems = append(problems, artifact.Problem{Path: "/scopes", Constraint: "scope", Message: "no such scope: scopes/create makes one", Value: artifact.Received(scope)})
+			problems = append(problems, artifact.Problem{
+				Path: "/scopes/" + strconv.Itoa(i), Constraint: "scope", Value: artifact.Received(scope),
+				Message: "there is no scope " + strconv.Quote(scope) + ": scopes/create makes one",
+			})
 		}
 	}
 	if problems != nil {
@@ -135,7 +141,8 @@ func (o *inviteOp) decide(s *state) error {
 	hash := artifact.HashBytes([]byte(o.code))
 	s.also(insert, hash[:], o.lab, o.scopes, s.caller.Now, s.caller.Actor.ID, o.expires)
 	s.rows.internal = true
-	return s.rows.emit(artifact.Commons, "node:invite", 1, &eventOf{typ: "system.node_invited", ref: "node:invite", payload: map[string]any{"lab": o.lab, "scopes": o.scopes}})
+	ref := "node_invite:" + hex.EncodeToString(hash[:8]) // a name for the code that does not tell it
+	return s.rows.emit(artifact.Commons, ref, 1, &eventOf{typ: "system.node_invited", ref: ref, payload: map[string]any{"lab": o.lab, "scopes": o.scopes}})
 }
 
 func (o *inviteOp) answer(seq artifact.Seq, token string) any {
@@ -211,7 +218,10 @@ func (o *nodeRevokeOp) load(ctx context.Context, db querier, _ *state) (err erro
 
 func (o *nodeRevokeOp) decide(s *state) error {
 	if len(o.node) == 0 {
-		return artifact.NotFound(kindNode + ":" + o.id)
+		e := artifact.NotFound(kindNode + ":" + o.id)
+		e.Message = "no node has this id: nodes/list names those that there are"
+		e.Problems = []artifact.Problem{{Path: "/id", Constraint: "node", Message: "no node is called " + strconv.Quote(o.id), Value: artifact.Received(o.id)}}
+		return e
 	}
 	n := &o.node[0]
 	if o.same = n.RevokedAt != nil; o.same {

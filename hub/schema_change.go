@@ -15,7 +15,7 @@ import (
 // reserved are names in refs of what is no artifact.
 var reserved = map[string]bool{
 	replicate.LinkType: true, replicate.SignalType: true, replicate.KindScope: true, replicate.KindAgent: true, replicate.KindMembership: true,
-	replicate.KindRevocation: true, "event": true, "candidate": true, "node": true,
+	replicate.KindRevocation: true, "event": true, "candidate": true, "node": true, "node_invite": true,
 }
 
 // mayChangeTypes refuses those who may not.

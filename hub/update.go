@@ -277,7 +277,7 @@ func (o *updateOp) guard(s *state, current *head, next nextVersion) error {
 	if inspection == nil || !bytes.Equal(next.Content, o.content) {
 		inspection = inspect(o.schema, next.Content, false)
 	}
-	refused, shadowed := inspection.Check(s.papers.known(inspection.Lookups(), current.Scope), "/content")
+	refused, shadowed := s.papers.check(inspection, current.Scope)
 	var faults []error
 	if refused != nil {
 		faults = append(faults, artifact.Invalid(refused...))

@@ -29,6 +29,9 @@ func (o *updateOp) nextVersion(s *state, current *head) (n nextVersion, err erro
 	if err != nil {
 		return n, err
 	}
+	if isRedacted(base) { // what changed since cannot be told from what was taken out
+		hint = &artifact.MergeHint{Conflicting: hint.Conflicting, Problems: []artifact.Problem{nothingLeft(o.base)}, Base: current.ContentHash}
+	}
 	if hint.Clean && o.in.AutoMerge {
 		o.merged = true
 		return merged, nil
@@ -64,7 +67,7 @@ func (o *updateOp) merge(s *state, current *head, base, now artifact.Version, th
 		return n, hint, nil
 	}
 	inspection := inspect(o.schema, n.Content, false)
-	if hint.Problems, _ = inspection.Check(s.papers.known(inspection.Lookups(), current.Scope), "/content"); hint.Problems != nil {
+	if hint.Problems, _ = s.papers.check(inspection, current.Scope); hint.Problems != nil {
 		return n, hint, nil
 	}
 	hint.Clean, hint.Title, hint.State, hint.Content = true, n.Title, n.State, n.Content
@@ -107,16 +110,32 @@ func (o *updateOp) apply(to artifact.Version) (n nextVersion, err error) {
 	if o.in.State != "" {
 		v.State = o.in.State
 	}
-	hollow := string(to.Content) == "{}" // as a redaction leaves it, which is not what the type asks for
+	hollow := isRedacted(&to) // which is not what the type asks for
 	if whole || len(o.in.MergePatch)+len(o.in.Patch) == 0 && !o.upgraded && !hollow {
 		n.Version, n.hash = v, artifact.ContentHash(o.ref.Type, v.Title, v.State, v.Content)
 		return n, nil
 	}
 	n, problems := o.check(v, "/content")
 	if problems != nil {
+		if hollow {
+			problems = append([]artifact.Problem{nothingLeft(o.base)}, problems...)
+		}
 		return n, artifact.Invalid(problems...) // n's content is canonical, or nil
 	}
 	return n, nil
+}
+
+// isRedacted reports whether a version is as a redaction leaves it.
+func isRedacted(v *artifact.Version) bool {
+	return string(v.Content) == "{}" && v.Title == redactedTitle
+}
+
+// nothingLeft says why nothing is made of a version.
+func nothingLeft(base artifact.Hash) artifact.Problem {
+	return artifact.Problem{
+		Path: "/base_content_hash", Constraint: "redacted", Value: artifact.Received(base.String()),
+		Message: "this version was redacted: nothing is left of it to change or to merge with; give the whole content, title and state, based on the current version",
+	}
 }
 
 // contradicts tells where the request's own members want something else than what

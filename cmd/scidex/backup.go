@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -102,15 +103,20 @@ anew.`,
 			return fmt.Errorf("--from: %w", err)
 		}
 		defer f.Close() //nolint:errcheck // nothing was written
+		screen := newStepScreen(cmd.ErrOrStderr())
+		b, err := hub.OpenBackup(f, screen.bytes) // before anything is made for it
+		screen.end()
+		if err != nil {
+			return fmt.Errorf("--from: %w", err)
+		}
 		d.mayMake = true
 		return d.with(cmd.Context(), &l, func(ctx context.Context, db *database) error {
 			client, err := db.client(ctx, cmd)
 			if err != nil {
 				return err
 			}
-			screen := newStepScreen(cmd.ErrOrStderr())
-			m, v, err := hub.Restore(ctx, db.Pool, client, f, func(what string, n int64) {
-				if what == "restoring" || what == "checking the file" {
+			v, err := hub.Restore(ctx, db.Pool, client, b, func(what string, n int64) {
+				if what == "restoring" {
 					screen.bytes(what, n)
 				} else {
 					screen.rows(what, n)
@@ -120,14 +126,7 @@ anew.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return printVerification(cmd.OutOrStdout(), &v, true)
-			}
-			if err := printVerification(cmd.OutOrStdout(), &v, false); err != nil {
-				return err
-			}
-			return say(cmd.OutOrStdout(), fmt.Sprintf("The hub %s is back as it was at %d:%d (%s), in a new epoch: scidex hub run. "+
-				"Nodes notice, and copy it anew; what was written after that time is lost.", m.HubID, m.Epoch, m.Seq, utc(m.At)))
+			return tellRestored(ctx, cmd.OutOrStdout(), db, b, &v, asJSON)
 		})
 	}
 	d.add(cmd)
@@ -142,6 +141,25 @@ anew.`,
 		return nil
 	}
 	return cmd
+}
+
+// tellRestored says what was restored, and what its proof found.
+func tellRestored(ctx context.Context, w io.Writer, db *database, b *hub.BackupFile, v *hub.Verification, asJSON bool) error {
+	epoch, err := hub.Epoch(ctx, db.Pool)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		if err := writeJSON(w, map[string]any{"backup": b.Manifest, "epoch": epoch, "verification": v}); err != nil {
+			return err
+		}
+		return verdict(v)
+	}
+	if err := printVerification(w, v, false); err != nil {
+		return err
+	}
+	return say(w, fmt.Sprintf("The hub %s is back as it was at %d:%d (%s), in the new epoch %d: scidex hub run. "+
+		"Nodes notice, and copy it anew; what was written after that time is lost.", b.HubID, b.Epoch, b.Seq, utc(b.At), epoch))
 }
 
 // client finds PostgreSQL's own programs for the database.

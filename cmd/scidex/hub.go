@@ -265,6 +265,7 @@ func newHubAdoptCmd() *cobra.Command {
 	var d databaseFlags
 	var l logFlags
 	var reason string
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "adopt",
 		Short: "Accept a database that moved to another PostgreSQL cluster",
@@ -278,8 +279,15 @@ themselves. After an upgrade in which nothing can be lost, it keeps the epoch.`,
 				if err := hub.Adopt(ctx, db.Pool, reason); err != nil {
 					return err
 				}
+				epoch, err := hub.Epoch(ctx, db.Pool)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return writeJSON(cmd.OutOrStdout(), map[string]any{"reason": reason, "epoch": epoch})
+				}
 				if reason == hub.AdoptRestore {
-					return say(cmd.OutOrStdout(), "A new epoch has begun. Start the hub with scidex hub run; its nodes copy it anew by themselves.")
+					return say(cmd.OutOrStdout(), fmt.Sprintf("The epoch %d has begun. Start the hub with scidex hub run; its nodes copy it anew by themselves.", epoch))
 				}
 				return say(cmd.OutOrStdout(), "The database is this hub's now: scidex hub run")
 			})
@@ -288,6 +296,7 @@ themselves. After an upgrade in which nothing can be lost, it keeps the epoch.`,
 	d.add(cmd)
 	l.add(cmd)
 	cmd.Flags().BoolVar(&d.managed, "managed", false, "use the private PostgreSQL in the data directory")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().StringVar(&reason, "reason", "", "restore, or upgrade when nothing can be lost")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if reason != hub.AdoptRestore && reason != hub.AdoptUpgrade {

@@ -46,11 +46,19 @@ func printVerification(w io.Writer, v *hub.Verification, asJSON bool) (err error
 	} else {
 		err = tellVerification(w, v)
 	}
-	if err == nil && v.Total > 0 {
-		err = &exitError{1, errors.New("the database is not what the hub has written: another program or a failing disk changed it. " +
-			"Stop the hub, keep a copy of the database, and restore the last backup that is whole")}
+	if err == nil {
+		err = verdict(v)
 	}
 	return err
+}
+
+// verdict is the error of a database that is not what the hub has written.
+func verdict(v *hub.Verification) error {
+	if v.Total > 0 {
+		return &exitError{1, errors.New("the database is not what the hub has written: another program or a failing disk changed it. " +
+			"Stop the hub, keep a copy of the database, and restore the last backup that is whole")}
+	}
+	return nil
 }
 
 func tellVerification(w io.Writer, v *hub.Verification) error {
