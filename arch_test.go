@@ -18,16 +18,17 @@ const module = "github.com/scidex-ai/substrate/"
 // edge only with its reason in docs/ARCHITECTURE.md.
 var layers = map[string][]string{
 	"artifact":                 {},
+	"analysis":                 {"artifact"},
 	"query":                    {"artifact"},
-	"verb":                     {"artifact"},
+	"verb":                     {"artifact", "analysis"},
 	"replicate":                {"artifact"},
-	"hub":                      {"artifact", "query", "verb", "replicate"},
+	"hub":                      {"artifact", "analysis", "query", "verb", "replicate"},
 	"graph/scalar":             {"artifact"},
 	"graph/view":               {"artifact", "verb"},
 	"graph/transport":          {},
 	"graph/internal/generated": {"artifact", "verb", "graph/scalar", "graph/view"},
 	"graph":                    {"artifact", "verb", "graph/view", "graph/transport", "graph/internal/generated"},
-	"node":                     {"artifact", "query", "verb", "replicate", "graph", "graph/view", "graph/transport"},
+	"node":                     {"artifact", "analysis", "query", "verb", "replicate", "graph", "graph/view", "graph/transport"},
 	"sample":                   {},
 	"internal/declared":        {"artifact", "verb"},
 	"internal/load":            {"artifact", "verb"},
@@ -46,7 +47,8 @@ var pure = map[string][]string{
 		"github.com/gowebpki/jcs", "github.com/santhosh-tekuri/jsonschema/v6", "github.com/agnivade/levenshtein",
 		"golang.org/x/text/", "github.com/evanphx/json-patch/v5", "github.com/wI2L/jsondiff", "github.com/sergi/go-diff", "github.com/diegoholiveira/jsonlogic/v3",
 	},
-	"query": {"github.com/gowebpki/jcs"},
+	"analysis": {"golang.org/x/text/", "github.com/blevesearch/snowballstem"},
+	"query":    {"github.com/gowebpki/jcs"},
 }
 
 // impure are packages of the standard library that do I/O.

@@ -30,6 +30,8 @@ require (
 	golang.org/x/time v0.16.0
 )
 
+require github.com/blevesearch/snowballstem v0.9.0 // indirect
+
 require (
 	github.com/anishathalye/porcupine v1.3.1 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect

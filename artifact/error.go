@@ -81,6 +81,7 @@ const (
 	ReasonScopeLeft           = "scope_left"
 	ReasonUnknownKey          = "unknown_key"
 	ReasonUnexpectedAnswer    = "unexpected_answer"
+	ReasonNotConfigured       = "not_configured"
 )
 
 // An Error is every failure that a caller is told of. Its JSON form is the body

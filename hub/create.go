@@ -53,6 +53,7 @@ type createOp struct {
 
 	inspection *artifact.Inspection
 	papers     []citation         // what a paper is cited by
+	words      *words             // what it is found by; nil: made when decided
 	warnings   []artifact.Problem // decided
 	addressees []string           // of a type with participants, loaded
 }
@@ -159,6 +160,7 @@ func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, verbName string,
 		return nil, o.doubtful(misplaced)
 	}
 	o.ref.Hash = artifact.ContentHash(in.Type, in.Title, state, content)
+	o.words = wordsBy(schema, o.ref.ID, in.Title, content)
 	return o, nil
 }
 
@@ -365,7 +367,7 @@ func (o *createOp) needs(n *needs) {
 
 // rename gives what is made another id.
 func (o *createOp) rename(id string) {
-	o.ref.ID = id
+	o.ref.ID, o.words = id, nil // the id is one of them
 	for _, l := range o.links {
 		l.fromText = o.ref.Current().String()
 		l.from = o.ref.Current()
@@ -398,7 +400,7 @@ func (o *createOp) decide(s *state) error {
 	h := &head{Head: replicate.Head{
 		ContentHash: o.ref.Hash, CreatedAt: now, CreatedBy: by, ID: o.ref.ID, IsLatest: true, Revision: 1,
 		SchemaVersion: o.schema.SchemaVersion, Scope: o.scope, State: o.state, Title: o.title, Type: o.ref.Type, UpdatedAt: now, UpdatedBy: by,
-	}, created: true, audience: everyone, content: o.content, updatedKind: s.caller.Actor.Kind}
+	}, created: true, audience: everyone, content: o.content, updatedKind: s.caller.Actor.Kind, words: o.words}
 	if o.addressees != nil {
 		h.audience = participants
 	}

@@ -87,6 +87,7 @@ type Hub struct {
 	reading  chan struct{} // has room for followers that read the database
 	fills    chan struct{} // has room for pages of back-fills
 	schemas  schemaCache
+	indexed  indexed
 	access   access
 	verifier *verb.Verifier
 	agents   sync.Map // agents that the feed has told of; seenIn → struct{}
@@ -161,6 +162,7 @@ func Open(ctx context.Context, c Config) (*Hub, error) {
 	}
 	h := &Hub{config: c, db: c.DB, log: c.Log, id: id, digests: digests{turn: make(chan struct{}, 1)}}
 	h.lane = &lane{hub: h}
+	h.indexed.wanted = make(chan struct{}, 1)
 	h.solo = make(chan struct{}, max(1, h.db.Config().MaxConns/2)) // they may wait for locks; the rest have connections meanwhile
 	h.fills = make(chan struct{}, fillsAtOnce)
 	h.reading = make(chan struct{}, max(1, h.db.Config().MaxConns/4))
@@ -200,6 +202,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	g.Go(func() error { return h.keepPartitions(ctx) })
 	g.Go(func() error { return h.keepRetention(ctx) })
 	g.Go(func() error { return h.keepPresence(ctx) })
+	g.Go(func() error { return h.keepIndex(ctx) })
 	g.Go(func() error { return h.keys.run(ctx) })
 	g.Go(func() error { return h.verifier.Run(ctx) })
 	return g.Wait()

@@ -85,6 +85,7 @@ func (w *writes) queue(b *pgx.Batch) {
 	w.queueNewLinks(b)
 	w.queueNewSignals(b)
 	w.queuePaperKeys(b)
+	w.queueWords(b)
 	for _, m := range w.more {
 		b.Queue(m.sql, m.args...)
 	}

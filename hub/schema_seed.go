@@ -33,7 +33,7 @@ func seedSchemas(ctx context.Context, tx pgx.Tx, s *state) error {
 		current[shipped.Type] = shipped
 	}
 	for _, typ := range slices.Sorted(maps.Keys(current)) {
-		if err := seedSchema(ctx, tx, s, current[typ], current[artifact.SchemaType].SchemaVersion); err != nil {
+		if err := seedSchema(ctx, tx, s, current[typ], current[artifact.SchemaType]); err != nil {
 			return fmt.Errorf("make the artifact of type %s: %w", typ, err)
 		}
 	}
@@ -62,7 +62,8 @@ func registered(ctx context.Context, tx pgx.Tx) (map[string]*artifact.Schema, er
 }
 
 // seedSchema makes the artifact of a type, or brings it to the registry's version.
-func seedSchema(ctx context.Context, tx pgx.Tx, s *state, schema *artifact.Schema, version int) error {
+// types is the type of such artifacts.
+func seedSchema(ctx context.Context, tx pgx.Tx, s *state, schema, types *artifact.Schema) error {
 	ref := artifact.Ref{Type: artifact.SchemaType, ID: schema.Type}
 	now, by := s.caller.Now, s.caller.Actor.ID
 	h, err := scanHead(tx.QueryRow(ctx, lockOneQuery, ref.Type, ref.ID))
@@ -80,7 +81,8 @@ func seedSchema(ctx context.Context, tx pgx.Tx, s *state, schema *artifact.Schem
 	if hash == h.ContentHash {
 		return nil
 	}
-	h.ContentHash, h.SchemaVersion, h.UpdatedAt, h.UpdatedBy = hash, version, now, by
+	h.ContentHash, h.SchemaVersion, h.UpdatedAt, h.UpdatedBy = hash, types.SchemaVersion, now, by
+	h.words = wordsBy(types, h.ID, h.Title, schema.Document())
 	h.Head.Revision++
 	if err := s.addRevision(h, schema.Document(), provenance(s.caller, "init", false), "", nil); err != nil {
 		return err

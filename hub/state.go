@@ -206,6 +206,7 @@ type head struct {
 	content  []byte // of the current revision, when it was asked for
 	// updatedKind is the kind of UpdatedBy; it is read with the content.
 	updatedKind string
+	words       *words // of the content, when they were made before the transaction
 }
 
 func (h *head) ref() artifact.Ref { return artifact.Ref{Type: h.Type, ID: h.ID, Hash: h.ContentHash} }
@@ -215,6 +216,7 @@ type revisionRow struct {
 	content    []byte
 	provenance []byte
 	hash       artifact.Hash
+	words      *words
 }
 
 type linkRow struct {
@@ -375,6 +377,9 @@ func (s *state) addRevision(h *head, content []byte, p replicate.Provenance, not
 	}
 	r.hash = hash
 	if r.provenance, err = json.Marshal(p); err != nil {
+		return err
+	}
+	if r.words, err = s.wordsOf(h, content); err != nil {
 		return err
 	}
 	s.revisions = append(s.revisions, r)

@@ -11,6 +11,7 @@ func (h *Hub) Verbs() *verb.Registry {
 	verb.Bind(r, verb.List, h.list)
 	verb.Bind(r, verb.History, h.history)
 	verb.Bind(r, verb.Diff, h.diff)
+	verb.Bind(r, verb.Search, h.search)
 	verb.Bind(r, verb.Schema, h.schema)
 	verb.Bind(r, verb.Links, h.links)
 	verb.Bind(r, verb.Signals, h.signals)

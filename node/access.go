@@ -187,7 +187,7 @@ func (s *Store) Gained() []string {
 }
 
 // scoped are the tables whose rows belong to a scope.
-var scoped = []string{"artifact", "artifact_revision", "link", "signal", "event", "digest", "membership", "agent", "handle", "scope_last"}
+var scoped = []string{"artifact", "artifact_revision", "link", "signal", "event", "digest", "membership", "agent", "handle", "scope_last", "search_document"}
 
 // leave erases all rows of scopes and notes which are still followed, in one
 // transaction, and then gives the space back.
@@ -198,6 +198,9 @@ func (s *Store) leave(ctx context.Context, lost []string, followed string) (err 
 	}
 	defer tx.Rollback() //nolint:errcheck // does nothing after a commit
 	for _, scope := range lost {
+		if _, err := tx.ExecContext(ctx, dropScopeWordsSQL, scope); err != nil {
+			return fmt.Errorf("erase the words of scope %s: %w", scope, err)
+		}
 		for _, table := range scoped {
 			if _, err := tx.ExecContext(ctx, `DELETE FROM `+table+` WHERE scope = ?1`, scope); err != nil { //nolint:gosec // our own table names
 				return fmt.Errorf("erase scope %s from %s: %w", scope, table, err)
@@ -212,6 +215,9 @@ func (s *Store) leave(ctx context.Context, lost []string, followed string) (err 
 			SELECT 1 FROM signal AS s WHERE s.type = signal_aggregate.type AND s.artifact = signal_aggregate.artifact)`
 		if _, err := tx.ExecContext(ctx, orphans); err != nil {
 			return fmt.Errorf("erase aggregates: %w", err)
+		}
+		if _, err := tx.ExecContext(ctx, optimizeSQL); err != nil {
+			return fmt.Errorf("erase words: %w", err)
 		}
 	}
 	if _, err := tx.ExecContext(ctx, `UPDATE replica_state SET scopes = ?1`, followed); err != nil {

@@ -175,6 +175,9 @@ func (s *Store) end(ctx context.Context, chain artifact.Hash) error {
 			return fmt.Errorf("apply the last row of %s at %d: %w", scope, c.to, err)
 		}
 	}
+	if err := s.write.forget(ctx); err != nil {
+		return fmt.Errorf("apply what is to be found no more at %d: %w", c.to, err)
+	}
 	p := c.from
 	p.Seq, p.Chain = c.to, chain
 	moved, err := s.write.position(ctx, c.from.Seq, p)
@@ -195,7 +198,7 @@ func (s *Store) end(ctx context.Context, chain artifact.Hash) error {
 		}
 	}
 	if c.types {
-		if err := errors.Join(s.loadElsewhere(ctx), s.loadUpgrades(ctx)); err != nil {
+		if err := errors.Join(s.loadElsewhere(ctx), s.loadUpgrades(ctx), s.loadRules(ctx)); err != nil {
 			return fmt.Errorf("read types at %d: %w", c.to, err)
 		}
 	}
@@ -237,4 +240,5 @@ func (s *Store) abort(ctx context.Context) {
 	s.commit = nil
 	// An error means that SQLite has undone the transaction already.
 	_, _ = s.write.rollback.ExecContext(context.WithoutCancel(ctx))
+	s.write.undone()
 }

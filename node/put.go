@@ -25,6 +25,7 @@ type writeStatements struct {
 	putRevocation                                   *sql.Stmt
 	putEvent, setPosition, sum, putSum, deleteSum   *sql.Stmt
 	putScopeLast                                    *sql.Stmt
+	index                                           indexWriter
 }
 
 const (
@@ -93,6 +94,9 @@ const (
 )
 
 func (w *writeStatements) prepare(ctx context.Context, conn *sql.Conn) error {
+	if err := w.index.prepare(ctx, conn); err != nil {
+		return err
+	}
 	return prepare(ctx, conn, map[**sql.Stmt]string{
 		&w.begin: "BEGIN IMMEDIATE", &w.commit: "COMMIT", &w.rollback: "ROLLBACK",
 		&w.putHead: putHeadSQL, &w.dropHead: dropHeadSQL, &w.deleteHead: deleteHeadSQL, &w.deleteAggregates: deleteAggregatesSQL,
@@ -155,7 +159,7 @@ func (w *writeStatements) delete(ctx context.Context, r *replicate.Row) (err err
 	switch r.Kind {
 	case replicate.KindArtifact:
 		// Signals that move with it bring their aggregates anew.
-		if _, err = w.deleteHead.ExecContext(ctx, typ, id, r.Scope); err == nil {
+		if err = w.deleteArtifact(ctx, typ, id, r.Scope); err == nil {
 			_, err = w.deleteAggregates.ExecContext(ctx, typ, id)
 		}
 	case replicate.KindRevision:
@@ -177,6 +181,19 @@ func (w *writeStatements) delete(ctx context.Context, r *replicate.Row) (err err
 	return err
 }
 
+// deleteArtifact deletes a head and its words.
+func (w *writeStatements) deleteArtifact(ctx context.Context, typ, id, scope string) error {
+	res, err := w.deleteHead.ExecContext(ctx, typ, id, scope)
+	if err != nil {
+		return err
+	}
+	if n, err := res.RowsAffected(); n == 0 || err != nil {
+		return err
+	}
+	w.index.forgot = true
+	return w.index.drop(ctx, typ, id)
+}
+
 func (w *writeStatements) head(ctx context.Context, r *replicate.Row) error {
 	h, err := decodeHead(r.Data)
 	if err != nil {
@@ -194,14 +211,19 @@ func (w *writeStatements) head(ctx context.Context, r *replicate.Row) error {
 	if err != nil {
 		return err
 	}
-	if n, err := res.RowsAffected(); n > 0 || err != nil {
+	n, err := res.RowsAffected()
+	if err != nil {
 		return err
 	}
-	if _, err := w.dropHead.ExecContext(ctx, h.Type, h.ID); err != nil {
-		return err
+	if n == 0 {
+		if _, err := w.dropHead.ExecContext(ctx, h.Type, h.ID); err != nil {
+			return err
+		}
+		if _, err = w.putHead.ExecContext(ctx, args...); err != nil {
+			return err
+		}
 	}
-	_, err = w.putHead.ExecContext(ctx, args...)
-	return err
+	return w.index.put(ctx, &h)
 }
 
 func (w *writeStatements) revision(ctx context.Context, r *replicate.Row) error {
@@ -215,6 +237,7 @@ func (w *writeStatements) revision(ctx context.Context, r *replicate.Row) error 
 	if v.Redaction == nil && artifact.ContentHash(v.Type, v.Title, v.State, r.Content) != v.ContentHash {
 		return errors.New("the content is not what its hash says")
 	}
+	w.index.last = version{v.Type, v.ID, v.Revision.Revision, r.Content, v.Redaction != nil}
 	_, err = w.putRevision.ExecContext(ctx, v.Type, v.ID, v.Revision.Revision, v.Scope, v.ContentHash[:], v.SchemaVersion,
 		v.Title, v.State, v.CreatedAt.UnixMilli(), v.CreatedBy, r.Hash[:], v.Note, []byte(v.Provenance), []byte(r.Content),
 		[]byte(v.Signatures), []byte(v.Redaction))
@@ -282,8 +305,10 @@ func (w *writeStatements) schema(ctx context.Context, r *replicate.Row) error {
 	if _, err := w.putSchema.ExecContext(ctx, c.Type, c.SchemaVersion, string(c.Document), c.CreatedAt.UnixMilli()); err != nil {
 		return err
 	}
-	_, err := w.currentSchema.ExecContext(ctx, c.Type)
-	return err
+	if _, err := w.currentSchema.ExecContext(ctx, c.Type); err != nil {
+		return err
+	}
+	return w.index.learn(ctx, c.Type)
 }
 
 func (w *writeStatements) scope(ctx context.Context, r *replicate.Row) error {

@@ -17,6 +17,7 @@ type readStatements struct {
 	get, getPinned, getFollowed     scopedQuery
 	getLink, getSignal              scopedQuery
 	list, listOfType                scopedQuery
+	search, searchFacets            scopedQuery
 	signalsOf, duels                scopedQuery
 	history, linkPast               scopedQuery
 	asOfHead, asOfEvents, getAsOf   scopedQuery
@@ -89,6 +90,7 @@ func (r *readStatements) prepare(ctx context.Context, pool *sql.DB) error {
 		&r.history: historySQL, &r.linkPast: linkPastSQL,
 		&r.asOfHead: asOfHeadSQL, &r.asOfEvents: asOfEventsSQL, &r.getAsOf: getAsOfSQL,
 		&r.present: presentArtifactSQL, &r.presentLink: presentLinkSQL, &r.presentSignal: presentSignalSQL,
+		&r.search: searchSQL, &r.searchFacets: searchFacetsSQL,
 	} {
 		q.pool, q.text = pool, text
 	}
@@ -137,6 +139,12 @@ func bindReads(r *verb.Registry, hub verb.Invoker, lease func() (*Store, error))
 			return verb.Diff.Call(ctx, hub, in)
 		}
 		return s.diff(ctx, in)
+	})
+	bindRead(r, verb.Search, lease, func(s *Store, ctx context.Context, in verb.SearchRequest) (verb.SearchResponse, error) {
+		if slices.ContainsFunc(in.Types, func(typ string) bool { return s.elsewhere(ctx, typ) }) {
+			return verb.Search.Call(ctx, hub, in)
+		}
+		return s.search(ctx, in)
 	})
 	bindRead(r, verb.Schema, lease, (*Store).schema)
 	bindRead(r, verb.Links, lease, func(s *Store, ctx context.Context, in verb.LinksRequest) (verb.LinksResponse, error) {

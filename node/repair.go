@@ -79,10 +79,14 @@ func (s *Store) amend(ctx context.Context, f func(ctx context.Context) error) (e
 		return err
 	}
 	if err = f(ctx); err == nil {
+		err = s.write.forget(ctx)
+	}
+	if err == nil {
 		_, err = s.write.commit.ExecContext(ctx)
 	}
 	if err != nil {
 		_, _ = s.write.rollback.ExecContext(ctx) // SQLite may have undone it already
+		s.write.undone()
 		return err
 	}
 	s.erasing = true // what was wrong may be what nobody should read
@@ -215,7 +219,7 @@ func (s *Store) mendDelete(ctx context.Context, d *Difference, ref string) error
 		_, err = s.conn.ExecContext(ctx, deleteEventSQL, seq, d.Scope, d.Type)
 		return err
 	case replicate.KindArtifact:
-		if _, err := s.write.deleteHead.ExecContext(ctx, d.Type, d.Key, d.Scope); err != nil {
+		if err := s.write.deleteArtifact(ctx, d.Type, d.Key, d.Scope); err != nil {
 			return err
 		}
 		_, err := s.conn.ExecContext(ctx, deleteOrphanSumsSQL, d.Type, d.Key)

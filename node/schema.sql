@@ -218,6 +218,31 @@ CREATE TABLE scope_last (
     seq   INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- What is found by words: current artifacts, each with the version and the rule
+-- (analysis.Rule.ID) by which its words were made. n is its row of the index.
+CREATE TABLE search_document (
+    n        INTEGER PRIMARY KEY,
+    type     TEXT NOT NULL,
+    id       TEXT NOT NULL,
+    scope    TEXT NOT NULL,
+    revision INTEGER NOT NULL,
+    rule     TEXT NOT NULL,
+    UNIQUE (type, id)
+) STRICT;
+
+-- The words, ready-made: the tokenizer takes them apart at spaces alone. No text is
+-- kept. What is deleted leaves the file when the index is optimized.
+CREATE VIRTUAL TABLE search_index USING fts5 (
+    name, title, first, second, rest, title_joined, joined,
+    content='', contentless_delete=1, tokenize="ascii tokenchars '._='"
+);
+
+-- The rule by which all artifacts of a type are indexed.
+CREATE TABLE search_rule (
+    type TEXT PRIMARY KEY,
+    rule TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
 -- Count and XOR of row hashes, kept by the apply transaction.
 CREATE TABLE digest (
     scope TEXT NOT NULL,

@@ -231,6 +231,7 @@ func (s *side) fill(ctx context.Context, f *replicate.Fill) error {
 		}
 	}
 	before := *s
+	s.write.index.later = true
 	err := s.transact(ctx, func(tx *sql.Tx) error {
 		for i := range f.Rows {
 			r := &f.Rows[i]
@@ -291,8 +292,29 @@ func (s *side) index(ctx context.Context) error {
 			return fmt.Errorf("make index %s: %w", name, err)
 		}
 	}
+	return s.indexWords(ctx)
+}
+
+// indexWords indexes the words of what the back-fill brought.
+func (s *side) indexWords(ctx context.Context) error {
+	s.write.index.later = false
+	if err := s.loadRules(ctx); err != nil {
+		return err
+	}
+	for s.behind.Load() != nil {
+		if err := s.transact(ctx, func(*sql.Tx) error { return s.indexSome(ctx, sideIndexBatch) }); err != nil {
+			return fmt.Errorf("index words: %w", err)
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
 	return nil
 }
+
+// sideIndexBatch is how many artifacts are indexed in a transaction of a file that
+// nobody reads yet.
+const sideIndexBatch = 2000
 
 // sum counts all rows anew and keeps the digest that they make.
 func (s *side) sum(ctx context.Context) (replicate.Digest, error) {

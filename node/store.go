@@ -58,6 +58,7 @@ type Store struct {
 	access   *verb.Directory                   // who may do what, as the replica says
 	followed map[string]bool                   // the scopes that it holds; for the follower alone
 	gained   atomic.Pointer[[]string]          // scopes that the hub sends and it does not hold; nil for none
+	behind   atomic.Pointer[[]string]          // types of which not all is indexed; nil for none
 	hubOnly  atomic.Pointer[map[string]bool]   // types of which the hub alone holds artifacts
 	upgrades atomic.Pointer[artifact.Upgrades] // of contents to the form of the current schemas
 	write    writeStatements
@@ -134,7 +135,7 @@ func (s *Store) open(ctx context.Context, path, synchronous string) (err error) 
 	if err := s.loadTrail(ctx); err != nil {
 		return err
 	}
-	if err := errors.Join(s.loadFollowed(ctx), s.loadAccess(ctx), s.loadElsewhere(ctx), s.loadUpgrades(ctx)); err != nil {
+	if err := errors.Join(s.loadFollowed(ctx), s.loadAccess(ctx), s.loadElsewhere(ctx), s.loadUpgrades(ctx), s.loadRules(ctx)); err != nil {
 		return err
 	}
 	s.now.Store(&moment{position: p, recent: recent{floor: p.Seq}, next: make(chan struct{})})

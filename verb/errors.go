@@ -30,6 +30,7 @@ var errorsOf = map[string][]string{
 	History.Name: {string(artifact.CodeNotFound)},
 	Diff.Name:    {string(artifact.CodeNotFound), artifact.ReasonResponseTooLarge},
 	Links.Name:   {string(artifact.CodeNotFound)},
+	Search.Name:  {artifact.ReasonInvalidCursor, artifact.ReasonNotConfigured},
 	Schema.Name:  {string(artifact.CodeNotFound)},
 	Signals.Name: {string(artifact.CodeNotFound)},
 	Create.Name: {

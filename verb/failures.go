@@ -227,6 +227,10 @@ var failures = []Failure{
 		"what answered is no hub and no node", "look whether the URL is right",
 	},
 	{
+		artifact.CodeUnavailable, artifact.ReasonNotConfigured, http.StatusServiceUnavailable, false,
+		"what was asked for needs a model that the operator has not configured", "do without it; for a search, mode `lexical`",
+	},
+	{
 		artifact.CodeInternal, string(artifact.CodeInternal), http.StatusInternalServerError, false,
 		"the server failed", "report the `request_id`",
 	},

@@ -1,0 +1,292 @@
+package verb
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/scidex-ai/substrate/analysis"
+	"github.com/scidex-ai/substrate/artifact"
+)
+
+// Search finds artifacts by words.
+var Search = Verb[SearchRequest, SearchResponse]{
+	Name:    "search",
+	Summary: "Find current artifacts by words, best first. What was written is found at once.",
+	Effect:  Read,
+	Needs:   toRead,
+}
+
+// Modes of a search.
+const (
+	SearchAuto       = "auto"
+	SearchLexical    = "lexical"
+	SearchSemantic   = "semantic"
+	SearchHybrid     = "hybrid"
+	SearchStructured = "structured"
+)
+
+var searchModes = []string{SearchAuto, SearchLexical, SearchSemantic, SearchHybrid, SearchStructured}
+
+// Limits of a search.
+const (
+	MaxSearchDepth  = 1000 // hits that its pages lead to
+	MaxSearchTypes  = 50
+	MaxFacets       = 8
+	MaxFacetValues  = 50
+	MaxFacetMatches = 10_000 // matches that are counted
+)
+
+// searchFacets are what hits can be counted by.
+var searchFacets = []string{"type", "state", "scope"}
+
+// SearchRequest asks for what holds some words.
+type SearchRequest struct {
+	Query          string   `json:"query" jsonschema:"words that must all be there; \"quotes\" for a phrase, OR between alternatives, a minus before what must not be there, a star after the beginning of a word; at most 4096 bytes"`
+	Types          []string `json:"types,omitempty" jsonschema:"registered artifact types; absent for all"`
+	Scope          string   `json:"scope,omitempty" jsonschema:"one scope; absent for all that you may see"`
+	Mode           string   `json:"mode,omitempty" jsonschema:"auto (the default), lexical, semantic, hybrid or structured; mode_used tells what ran"`
+	Limit          int      `json:"limit,omitempty" jsonschema:"hits a page, 1 to 200; the default is 50"`
+	Cursor         string   `json:"cursor,omitempty" jsonschema:"next_cursor of the page before, from a request alike but for the cursor; pages lead to the first 1000 hits"`
+	Rerank         bool     `json:"rerank,omitempty" jsonschema:"true has a model order the first hits anew, where one is configured"`
+	Highlight      bool     `json:"highlight,omitempty" jsonschema:"true adds where the words stand"`
+	Facets         []string `json:"facets,omitempty" jsonschema:"what to count the hits by: type, state, scope"`
+	IncludeContent bool     `json:"include_content,omitempty" jsonschema:"true adds each artifact's content"`
+}
+
+// SearchResponse is a page of hits, the best first, ties by ref.
+type SearchResponse struct {
+	Hits       []SearchHit             `json:"hits"`
+	NextCursor string                  `json:"next_cursor,omitempty"` // absent on the last page
+	ModeUsed   string                  `json:"mode_used"`
+	Degraded   []Degradation           `json:"degraded"`         // why the answer is less than was asked for
+	Facets     map[string][]FacetCount `json:"facets,omitempty"` // by what was counted, the commonest first
+	AsOf       artifact.Seq            `json:"as_of"`
+	Warnings   []artifact.Problem      `json:"warnings"`
+}
+
+// A SearchHit is an artifact that was found.
+type SearchHit struct {
+	Artifact   artifact.Artifact    `json:"artifact"`
+	Score      float64              `json:"score"` // higher is better; it compares within one answer alone
+	Highlights []analysis.Highlight `json:"highlights,omitempty"`
+}
+
+// A Degradation says in what way an answer is less than was asked for.
+type Degradation struct {
+	Reason  string   `json:"reason"` // index_building
+	Message string   `json:"message"`
+	Types   []string `json:"types,omitempty"`
+}
+
+// A FacetCount is how many hits have one value.
+type FacetCount struct {
+	Value string `json:"value"`
+	Count int    `json:"count"`
+}
+
+// IndexBuilding tells that artifacts of some types are not all indexed yet.
+func IndexBuilding(types []string) Degradation {
+	return Degradation{Reason: "index_building", Message: "not all artifacts of these types are indexed yet; it goes on by itself", Types: types}
+}
+
+// A SearchPlan is a request that was checked.
+type SearchPlan struct {
+	*SearchRequest
+	Words  *analysis.Query
+	Size   int // hits on the page
+	Offset int // hits before it
+	filter string
+}
+
+// Plan checks a request. known are the registered types.
+func (r *SearchRequest) Plan(known []string) (*SearchPlan, error) {
+	p := &SearchPlan{SearchRequest: r}
+	var problems []artifact.Problem
+	collect := func(err error) {
+		if err != nil {
+			problems = append(problems, artifact.AsError(err).Problems...)
+		}
+	}
+	var err error
+	p.Words, err = analysis.Parse(r.Query, "/query")
+	collect(err)
+	p.Size, err = PageSize(r.Limit)
+	collect(err)
+	if r.Mode != "" && !slices.Contains(searchModes, r.Mode) {
+		problems = append(problems, notOneOf(r.Mode, searchModes, "/mode"))
+	}
+	if len(r.Types) > MaxSearchTypes {
+		problems = append(problems, artifact.Problem{Path: "/types", Constraint: "max_items", Message: fmt.Sprintf("at most %d types", MaxSearchTypes)})
+	} else {
+		for i, typ := range r.Types {
+			if !slices.Contains(known, typ) {
+				problems = append(problems, artifact.UnknownType(typ, known, "/types/"+strconv.Itoa(i)))
+			}
+		}
+	}
+	if len(r.Facets) > MaxFacets {
+		problems = append(problems, artifact.Problem{Path: "/facets", Constraint: "max_items", Message: fmt.Sprintf("at most %d facets", MaxFacets)})
+	} else {
+		for i, facet := range r.Facets {
+			if !slices.Contains(searchFacets, facet) {
+				problems = append(problems, notOneOf(facet, searchFacets, "/facets/"+strconv.Itoa(i)))
+			}
+		}
+	}
+	if problems != nil {
+		return nil, artifact.Invalid(problems...)
+	}
+	if r.Mode == SearchSemantic || r.Mode == SearchHybrid || r.Rerank {
+		return nil, notConfigured(r.Mode, r.Rerank)
+	}
+	same := *r
+	same.Limit, same.Cursor, same.Highlight, same.IncludeContent, same.Facets = 0, "", false, false, nil
+	raw, err := json.Marshal(same)
+	if err != nil {
+		return nil, err
+	}
+	p.filter = "search " + string(raw)
+	p.Offset, err = decodeOffset(r.Cursor, p.filter)
+	return p, err
+}
+
+func notOneOf(got string, known []string, at string) artifact.Problem {
+	return artifact.Problem{
+		Path: at, Constraint: "enum", Message: "one of: " + strings.Join(known, ", "), Value: artifact.Received(got), Suggestion: artifact.Suggest(got, known),
+	}
+}
+
+// notConfigured refuses what needs a model.
+func notConfigured(mode string, rerank bool) error {
+	what, path := "a search by meaning needs embeddings, and none are configured; mode lexical finds words", "/mode"
+	if rerank && mode != SearchSemantic && mode != SearchHybrid {
+		what, path = "no model that ranks anew is configured; leave rerank out", "/rerank"
+	}
+	return &artifact.Error{
+		Code: artifact.CodeUnavailable, Reason: artifact.ReasonNotConfigured, Message: what,
+		Problems: []artifact.Problem{{Path: path, Constraint: "configured", Message: what}},
+	}
+}
+
+// ReadSize is how many hits to read for the page: one more tells whether another
+// follows.
+func (p *SearchPlan) ReadSize() int { return p.Size + 1 }
+
+// Finish cuts the hits that were read to the page, and adds the cursor of the next one.
+func (p *SearchPlan) Finish(out *SearchResponse) {
+	out.ModeUsed = SearchLexical
+	if out.Degraded == nil {
+		out.Degraded = []Degradation{}
+	}
+	if out.Hits == nil {
+		out.Hits = []SearchHit{}
+	}
+	out.Warnings = []artifact.Problem{}
+	if len(out.Hits) <= p.Size {
+		return
+	}
+	out.Hits = out.Hits[:p.Size]
+	if next := p.Offset + p.Size; next < MaxSearchDepth {
+		out.NextCursor = encodeOffset(next, p.filter)
+		return
+	}
+	out.Warnings = append(out.Warnings, artifact.Problem{
+		Path: "/query", Constraint: "depth", Message: fmt.Sprintf("there are more than %d hits, and pages lead no further: ask for less", MaxSearchDepth),
+	})
+}
+
+type offsetCursor struct {
+	Version int    `json:"v"`
+	Offset  int    `json:"o"`
+	Filter  string `json:"f"`
+}
+
+func encodeOffset(offset int, filter string) string {
+	raw, err := json.Marshal(offsetCursor{cursorVersion, offset, filterHash(filter)})
+	if err != nil { // a struct of numbers and strings
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(raw)
+}
+
+func decodeOffset(s, filter string) (int, error) {
+	if s == "" {
+		return 0, nil
+	}
+	var c offsetCursor
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(s)
+	switch {
+	case len(s) > maxCursor || err != nil || json.Unmarshal(raw, &c) != nil || c.Version != cursorVersion || c.Offset < 1 || c.Offset >= MaxSearchDepth:
+		return 0, invalidCursor(s, "it was not given by search")
+	case c.Filter != filterHash(filter):
+		return 0, invalidCursor(s, "it is from another search")
+	}
+	return c.Offset, nil
+}
+
+// SortFacet puts the commonest values first and drops those beyond the limit.
+func SortFacet(counts []FacetCount) []FacetCount {
+	slices.SortFunc(counts, func(a, b FacetCount) int {
+		if a.Count != b.Count {
+			return b.Count - a.Count
+		}
+		return strings.Compare(a.Value, b.Value)
+	})
+	return counts[:min(len(counts), MaxFacetValues)]
+}
+
+// A FacetCounter counts hits by what was asked for.
+type FacetCounter struct {
+	plan   *SearchPlan
+	counts map[string]map[string]int
+	n      int
+}
+
+// NewFacetCounter returns a counter of a search's facets.
+func NewFacetCounter(p *SearchPlan) *FacetCounter {
+	f := &FacetCounter{plan: p, counts: make(map[string]map[string]int)}
+	for _, facet := range p.Facets {
+		f.counts[facet] = make(map[string]int)
+	}
+	return f
+}
+
+// Add counts one hit, unless enough were counted.
+func (f *FacetCounter) Add(typ, state, scope string) {
+	if f.n++; f.n > MaxFacetMatches {
+		return
+	}
+	for facet, counts := range f.counts {
+		value := typ
+		switch facet {
+		case "state":
+			value = state
+		case "scope":
+			value = scope
+		}
+		if value != "" {
+			counts[value]++
+		}
+	}
+}
+
+// Finish adds the counts to an answer, and whether they are of all hits.
+func (f *FacetCounter) Finish(out *SearchResponse) {
+	out.Facets = make(map[string][]FacetCount, len(f.counts))
+	for facet, counts := range f.counts {
+		list := make([]FacetCount, 0, len(counts))
+		for value, n := range counts {
+			list = append(list, FacetCount{value, n})
+		}
+		out.Facets[facet] = SortFacet(list)
+	}
+	if f.n > MaxFacetMatches {
+		out.Warnings = append(out.Warnings, artifact.Problem{
+			Path: "/facets", Constraint: "capped", Message: fmt.Sprintf("the counts are of %d of the hits: there are more", MaxFacetMatches),
+		})
+	}
+}
