@@ -8,10 +8,10 @@ import (
 
 // A Highlight is a part of a text with the places in it that match a query.
 type Highlight struct {
-	Field  string   `json:"field"`  // JSON pointer into the artifact, such as /title or /content/statement
-	Text   string   `json:"text"`   // the text around the first match, as stored: it may hold markup
-	Offset int      `json:"offset"` // where it begins in the field, in UTF-16 code units
-	Ranges [][2]int `json:"ranges"` // [start, end) of each match in text, in UTF-16 code units
+	Field  string   `json:"field" jsonschema:"JSON pointer into the artifact, such as /title or /content/statement"`
+	Text   string   `json:"text" jsonschema:"the text around the first match, as it is stored: it may hold markup"`
+	Offset int      `json:"offset" jsonschema:"where text begins in the field, in UTF-16 code units, as JavaScript counts"`
+	Ranges [][2]int `json:"ranges" jsonschema:"[start, end) of each match in text, in UTF-16 code units"`
 }
 
 // Limits of highlights.

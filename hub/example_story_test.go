@@ -308,6 +308,8 @@ func (s *story) remarks(ada, bo, chair *verb.Client) {
 	linked := tell(s, bo, "Evidence for it", verb.Link, verb.LinkRequest{From: "evidence:e-trisomy-21", LinkSpec: verb.LinkSpec{
 		Predicate: "supports", To: ref, EvidenceRefs: []string{"paper:PMID:1671712"},
 	}})
+	tell(s, ada, "What speaks of trisomy, and of which type it is", verb.Search, verb.SearchRequest{Query: "trisomy OR \"chromosome 21\"", Limit: 2, Highlight: true, Facets: []string{"type"}})
+	refuse(s, ada, "A quotation mark that is not closed", string(artifact.CodeValidationFailed), verb.Search, verb.SearchRequest{Query: `"one more copy`})
 	tell(s, ada, "A link, by its ref", verb.Get, verb.GetRequest{Ref: refOf(s.t, linked.Ref)})
 	refuse(s, bo, "The target is not there", string(artifact.CodeLinkTargetMissing), verb.Link, verb.LinkRequest{
 		From: "evidence:e-trisomy-21", LinkSpec: verb.LinkSpec{Predicate: "supports", To: "hypothesis:h-app-doze"},

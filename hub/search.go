@@ -141,4 +141,3 @@ func (h *Hub) facets(ctx context.Context, c *verb.Caller, p *verb.SearchPlan, ou
 	count.Finish(out)
 	return nil
 }
-

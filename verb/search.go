@@ -59,11 +59,11 @@ type SearchRequest struct {
 
 // SearchResponse is a page of hits, the best first, ties by ref.
 type SearchResponse struct {
-	Hits       []SearchHit             `json:"hits"`
+	Hits       []SearchHit             `json:"hits" jsonschema:"the page, the best first, ties by ref"`
 	NextCursor string                  `json:"next_cursor,omitempty"` // absent on the last page
-	ModeUsed   string                  `json:"mode_used"`
-	Degraded   []Degradation           `json:"degraded"`         // why the answer is less than was asked for
-	Facets     map[string][]FacetCount `json:"facets,omitempty"` // by what was counted, the commonest first
+	ModeUsed   string                  `json:"mode_used" jsonschema:"what ran"`
+	Degraded   []Degradation           `json:"degraded" jsonschema:"in what ways the answer is less than was asked for; empty when it is not"`
+	Facets     map[string][]FacetCount `json:"facets,omitempty" jsonschema:"by what was counted: each value with its count of all hits, the commonest first"`
 	AsOf       artifact.Seq            `json:"as_of"`
 	Warnings   []artifact.Problem      `json:"warnings"`
 }
@@ -71,15 +71,15 @@ type SearchResponse struct {
 // A SearchHit is an artifact that was found.
 type SearchHit struct {
 	Artifact   artifact.Artifact    `json:"artifact"`
-	Score      float64              `json:"score"` // higher is better; it compares within one answer alone
-	Highlights []analysis.Highlight `json:"highlights,omitempty"`
+	Score      float64              `json:"score" jsonschema:"higher is better; scores of one answer compare, those of several do not"`
+	Highlights []analysis.Highlight `json:"highlights,omitempty" jsonschema:"where the words stand, of at most 5 texts"`
 }
 
 // A Degradation says in what way an answer is less than was asked for.
 type Degradation struct {
-	Reason  string   `json:"reason"` // index_building
+	Reason  string   `json:"reason" jsonschema:"index_building"`
 	Message string   `json:"message"`
-	Types   []string `json:"types,omitempty"`
+	Types   []string `json:"types,omitempty" jsonschema:"of which not all artifacts are indexed yet"`
 }
 
 // A FacetCount is how many hits have one value.
@@ -143,16 +143,24 @@ func (r *SearchRequest) Plan(known []string) (*SearchPlan, error) {
 	if r.Mode == SearchSemantic || r.Mode == SearchHybrid || r.Rerank {
 		return nil, notConfigured(r.Mode, r.Rerank)
 	}
-	same := *r
-	same.Limit, same.Cursor, same.Highlight, same.IncludeContent, same.Facets = 0, "", false, false, nil
-	raw, err := json.Marshal(same)
-	if err != nil {
-		return nil, err
-	}
-	p.filter = "search " + string(raw)
+	p.filter = r.hits()
 	p.Offset, err = decodeOffset(r.Cursor, p.filter)
 	return p, err
 }
+
+// hits says what decides which artifacts are found, and in what order.
+func (r *SearchRequest) hits() string {
+	same := *r
+	same.Limit, same.Cursor, same.Highlight, same.IncludeContent, same.Facets = 0, "", false, false, nil
+	raw, err := json.Marshal(same)
+	if err != nil { // a struct of texts and JSON that was read
+		return ""
+	}
+	return "search " + string(raw)
+}
+
+// After returns the cursor of the page that begins after so many hits.
+func (r *SearchRequest) After(hits int) string { return encodeOffset(hits, r.hits()) }
 
 func notOneOf(got string, known []string, at string) artifact.Problem {
 	return artifact.Problem{

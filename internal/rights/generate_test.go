@@ -70,6 +70,9 @@ func newGenerator(t *testing.T, l *lab) *generator {
 		"body": text, "replacement_ref": current(l.open.moved), "thread_parent": current(l.open.comment),
 		"items": []any{map[string]any{"op": "signal", "ref": current(l.open.wiki), "kind": "vote", "value": 1}},
 
+		"query": "something", "types": []any{"hypothesis"}, "mode": verb.SearchLexical, "highlight": true, "rerank": false, "facets": []any{"type", "scope"},
+		"search.cursor": (&verb.SearchRequest{Query: "something"}).After(10),
+
 		"agents/get.agent": "root", "comment.kind": "question", "agents/list.cursor": verb.EncodeNameCursor("a", "agents\n\n"),
 		"list.cursor":    verb.EncodeCursor(verb.ListCursor{At: l.private.hypothesis.CreatedAt, Type: "hypothesis", ID: "open-h"}, ""),
 		"history.cursor": verb.HistoryCursor(l.open.hypothesis, 2), "links.cursor": linkCursor(t, current(l.open.hypothesis), "kg_edge:k-0"),
@@ -291,6 +294,12 @@ func (g *generator) private(v verb.Info, property string, s *jsonschema.Schema) 
 		each("voter", "import:", p.agents)
 	case "id":
 		all = g.ids(v, property)
+	case "query":
+		for _, r := range p.refs {
+			set(r.real, r.pair, text)
+		}
+		each("id", "", p.ids)
+		each("words", "", []pair{{secret, absent}, {`"` + secret + `"`, `"` + absent + `"`}, {secret + "*", absent + "*"}, {"something OR " + secret, "something OR " + absent}, {"something -" + secret, "something -" + absent}})
 	case "cursor":
 		all = g.cursors(v, property)
 	}

@@ -57,6 +57,7 @@ var matrix = []struct {
 	{"get", "lab-a", "nnnn|++++|nd+n", request{"ref": "hypothesis:lab-a/h"}},
 	{"get", "lab-b", "nnnn|nnnn|+dnn", request{"ref": "hypothesis:lab-b/h"}},
 	{"list", "", "++++|++++|+d++", request{}},
+	{"search", "", "++++|++++|+d++", request{"query": "something"}},
 	{"schema", "", "++++|++++|++++", request{}},
 	{"history", "commons", "++++|++++|+d++", request{"ref": "hypothesis:h"}},
 	{"history", "lab-a", "nnnn|++++|nd+n", request{"ref": "hypothesis:lab-a/h"}},

@@ -180,6 +180,7 @@ func (g *generator) cursors(v verb.Info, property string) (all []variant) {
 		for _, r := range g.l.private.refs {
 			set("of a link to "+r.real, linkCursor(g.t, on, r.real), linkCursor(g.t, on, r.twin), request{"ref": on}, request{"ref": on})
 		}
+	case verb.Search.Name: // it stands on a number of hits
 	case verb.AgentsList.Name:
 		set("of an agent", verb.EncodeNameCursor(ada, "agents\n\n"), verb.EncodeNameCursor(twin(ada), "agents\n\n"), nil, nil)
 	case verb.ScopesMembers.Name:
