@@ -77,7 +77,7 @@ func (h *Hub) search(ctx context.Context, in verb.SearchRequest) (out verb.Searc
 	}
 	p.Finish(&out)
 	for i := range out.Hits {
-		h.present(p, &out.Hits[i])
+		h.finish(p, &out.Hits[i])
 	}
 	if len(in.Facets) > 0 {
 		if err := h.facets(ctx, c, p, &out); err != nil {
@@ -108,8 +108,8 @@ func searchConditions(p *verb.SearchPlan, args []any) (string, []any) {
 	return b.String(), args
 }
 
-// present adds to a hit what was asked for, and takes out what was not.
-func (h *Hub) present(p *verb.SearchPlan, hit *verb.SearchHit) {
+// finish adds to a hit what was asked for, and takes out what was not.
+func (h *Hub) finish(p *verb.SearchPlan, hit *verb.SearchHit) {
 	a := &hit.Artifact
 	if p.Highlight {
 		if schema := h.schemas.get(a.Type); schema != nil {

@@ -74,7 +74,7 @@ func (s *Store) search(ctx context.Context, in verb.SearchRequest) (out verb.Sea
 	}
 	p.Finish(&out)
 	for i := range out.Hits {
-		s.present(p, &out.Hits[i])
+		s.finish(p, &out.Hits[i])
 	}
 	if len(in.Facets) == 0 {
 		return out, nil
@@ -102,8 +102,8 @@ func (s *Store) hits(ctx context.Context, stmt *sql.Stmt, args []any, out *verb.
 	return rows.Err()
 }
 
-// present adds to a hit what was asked for, and takes out what was not.
-func (s *Store) present(p *verb.SearchPlan, hit *verb.SearchHit) {
+// finish adds to a hit what was asked for, and takes out what was not.
+func (s *Store) finish(p *verb.SearchPlan, hit *verb.SearchHit) {
 	a := &hit.Artifact
 	if p.Highlight {
 		if rule := s.write.index.rule(a.Type); rule != nil {

@@ -70,7 +70,7 @@ func newGenerator(t *testing.T, l *lab) *generator {
 		"body": text, "replacement_ref": current(l.open.moved), "thread_parent": current(l.open.comment),
 		"items": []any{map[string]any{"op": "signal", "ref": current(l.open.wiki), "kind": "vote", "value": 1}},
 
-		"query": "something", "types": []any{"hypothesis"}, "mode": verb.SearchLexical, "highlight": true, "rerank": false, "facets": []any{"type", "scope"},
+		"query": "something", "mode": verb.SearchLexical, "highlight": true, "rerank": false, "facets": []any{"type", "scope"},
 		"search.cursor": (&verb.SearchRequest{Query: "something"}).After(10),
 
 		"agents/get.agent": "root", "comment.kind": "question", "agents/list.cursor": verb.EncodeNameCursor("a", "agents\n\n"),
