@@ -159,31 +159,57 @@ type Rating struct {
 // in doubles. Rows of another value, without an opponent or against oneself tell
 // no duel. Replacement is not looked at: each row is a duel of its own.
 func EloRatings(rows []SignalRow) []Rating {
-	ratings := make(map[string]*Rating)
-	of := func(agent string) *Rating {
-		r := ratings[agent]
-		if r == nil {
-			r = &Rating{Agent: agent, Rating: EloStart}
-			ratings[agent] = r
-		}
-		return r
-	}
+	t := EloTable{}
 	for i := range rows {
-		result := rows[i].Value.Float()
-		opponent := duelOpponent(rows[i].Metadata)
-		if result != 0 && result != 0.5 && result != 1 || opponent == "" || opponent == rows[i].Voter {
-			continue
-		}
-		a, b := of(rows[i].Voter), of(opponent)
-		expected := 1 / (1 + math.Pow(10, (b.Rating-a.Rating)/400))
-		moved := float64(EloK * (result - expected))
-		a.Rating += moved
-		b.Rating -= moved
-		a.Duels++
-		b.Duels++
+		t.Add(&rows[i])
 	}
-	all := make([]Rating, 0, len(ratings))
-	for _, r := range ratings {
+	return t.Ratings()
+}
+
+// An EloTable holds ratings as [EloRatings] makes them, row by row. Its memory is of
+// those who took part, whatever number of duels there were.
+type EloTable map[string]*Rating
+
+func (t EloTable) of(agent string) *Rating {
+	r := t[agent]
+	if r == nil {
+		r = &Rating{Agent: agent, Rating: EloStart}
+		t[agent] = r
+	}
+	return r
+}
+
+// Add takes the next row, oldest first.
+func (t EloTable) Add(row *SignalRow) {
+	result := row.Value.Float()
+	opponent := duelOpponent(row.Metadata)
+	if result != 0 && result != 0.5 && result != 1 || opponent == "" || opponent == row.Voter {
+		return
+	}
+	a, b := t.of(row.Voter), t.of(opponent)
+	expected := 1 / (1 + math.Pow(10, (b.Rating-a.Rating)/400))
+	moved := float64(EloK * (result - expected))
+	a.Rating += moved
+	b.Rating -= moved
+	a.Duels++
+	b.Duels++
+}
+
+// Duels are the tables of a type's duels, by dimension.
+type Duels map[string]EloTable
+
+// Add takes the next row of a dimension, oldest first.
+func (d Duels) Add(dimension string, row *SignalRow) {
+	if d[dimension] == nil {
+		d[dimension] = EloTable{}
+	}
+	d[dimension].Add(row)
+}
+
+// Ratings returns the ratings, best first and then by name.
+func (t EloTable) Ratings() []Rating {
+	all := make([]Rating, 0, len(t))
+	for _, r := range t {
 		all = append(all, *r)
 	}
 	slices.SortFunc(all, func(a, b Rating) int {

@@ -22,7 +22,52 @@ const MetricBrier = "brier"
 // it keeps up, and the rows.
 type SignalGroup struct {
 	Aggregate
-	Rows []SignalRow
+	Rows    []SignalRow
+	partial bool // there are more rows than are looked at: none are
+}
+
+// maxSignalRows is how many rows of one group are looked at, and their voters in
+// kinds that replace. More are kept for a while, so that few are looked through.
+const maxSignalRows = 50_000
+
+// Add takes the next row, oldest first. At is the time that the summary is of.
+func (s *Schema) Add(g *SignalGroup, r SignalRow, at time.Time) {
+	if g.partial {
+		return
+	}
+	rule := s.Signals[g.Kind]
+	if rule.Metric != MetricBrier {
+		r.Metadata = nil // which nothing looks at
+	}
+	if g.Rows = append(g.Rows, r); len(g.Rows) < 2*maxSignalRows {
+		return
+	}
+	if rule.Aggregation == AggregateReplace {
+		g.Rows = lastOfVoters(g.Rows, at)
+	}
+	if g.partial = len(g.Rows) > maxSignalRows; g.partial {
+		g.Rows = nil
+	}
+}
+
+// lastOfVoters keeps each voter's last row, and the last one up to a time.
+func lastOfVoters(rows []SignalRow, at time.Time) []SignalRow {
+	type last struct {
+		voter string
+		later bool
+	}
+	where := make(map[last]int)
+	for i := range rows {
+		where[last{rows[i].Voter, rows[i].At.After(at)}] = i
+	}
+	kept := rows[:0]
+	for i := range rows {
+		if where[last{rows[i].Voter, rows[i].At.After(at)}] == i {
+			kept = append(kept, rows[i])
+		}
+	}
+	clear(rows[len(kept):])
+	return kept
 }
 
 // A SignalSummary is all that is told of the signals of one kind and dimension.
@@ -46,6 +91,12 @@ type SignalSummary struct {
 	DecayedMean *float64    `json:"decayed_mean,omitempty"`
 	Elo         *EloPlace   `json:"elo,omitempty"`   // of duels
 	Brier       *BrierTrace `json:"brier,omitempty"` // of forecasts
+	// Histogram has a bar for each value of kinds that list them, and ten of one width
+	// over the range of kinds that have one.
+	Histogram []HistogramBar `json:"histogram,omitempty" jsonschema:"of the signals that count: a bar for each value that the kind lists, or ten over its range"`
+	// Partial tells that there are too many signals to look at each: what is told is
+	// what is kept up as they come.
+	Partial bool `json:"partial,omitempty" jsonschema:"true: there are too many signals to look at each, so that min, max, quadratic_total, decayed_mean, brier and histogram are left out"`
 }
 
 // An EloPlace is where an artifact stands by the duels of its type that the reader
@@ -69,9 +120,9 @@ const maxBrierHistory = 1000
 
 // SummarizeSignals returns what is told of an artifact's signals, by kind and
 // dimension in order; hub and nodes answer what it makes of their rows. Duels are
-// the rows of all artifacts of the type, by dimension, each with the ref of what it
+// those of all artifacts of the type, by dimension, each with the ref of what it
 // is on as its voter.
-func (s *Schema) SummarizeSignals(ref string, groups []SignalGroup, duels map[string][]SignalRow, at time.Time) []SignalSummary {
+func (s *Schema) SummarizeSignals(ref string, groups []SignalGroup, duels Duels, at time.Time) []SignalSummary {
 	all := make([]SignalSummary, 0, len(groups))
 	dueled := make(map[string]bool)
 	for i := range groups {
@@ -85,7 +136,7 @@ func (s *Schema) SummarizeSignals(ref string, groups []SignalGroup, duels map[st
 	}
 	for i := range all {
 		if all[i].Kind == KindDuel {
-			all[i].Elo = eloPlace(EloRatings(duels[all[i].Dimension]), ref)
+			all[i].Elo = eloPlace(duels[all[i].Dimension].Ratings(), ref)
 		}
 	}
 	all = slices.DeleteFunc(all, func(v SignalSummary) bool { return v.Count == 0 && v.Elo == nil })
@@ -99,11 +150,12 @@ func (s *Schema) summarize(g *SignalGroup, at time.Time) SignalSummary {
 	rule := s.Signals[g.Kind] // zero for one that the type has no more: its rows all count
 	v := SignalSummary{
 		Kind: g.Kind, Dimension: g.Dimension, Aggregation: rule.Aggregation, Currency: rule.Currency, Metric: rule.Metric,
-		Count: g.Count, Voters: g.Voters, Sum: g.Sum, Mean: g.Mean,
+		Count: g.Count, Voters: g.Voters, Sum: g.Sum, Mean: g.Mean, Partial: g.partial,
 	}
 	if len(g.Rows) == 0 {
 		return v
 	}
+	v.Histogram = rule.histogram(CountingSignals(g.Rows, rule.Aggregation))
 	sums := SumSignals(g.Rows, rule.Aggregation)
 	least, greatest := sums.Min.Float(), sums.Max.Float()
 	v.Min, v.Max = &least, &greatest

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -239,15 +238,15 @@ func (h *Hub) schema(ctx context.Context, in verb.SchemaRequest) (out verb.Schem
 	if _, err := verb.CallerFrom(ctx); err != nil {
 		return out, err
 	}
-	if in.Version < 0 || in.Version > math.MaxInt32 {
-		return out, artifact.NotFound("schema:" + in.Type)
+	if err := in.Check(); err != nil {
+		return out, err
 	}
 	const query = `
 		SELECT artifact_type, schema_version, is_current, document, created_at
 		FROM schema_registry
-		WHERE ($1 = '' OR artifact_type = $1) AND CASE WHEN $2 = 0 THEN is_current ELSE schema_version = $2 END
-		ORDER BY artifact_type`
-	rows, err := h.db.Query(ctx, query, in.Type, in.Version)
+		WHERE ($1 = '' OR artifact_type = $1) AND CASE WHEN $3 THEN true WHEN $2 = 0 THEN is_current ELSE schema_version = $2 END
+		ORDER BY artifact_type, schema_version DESC LIMIT CASE WHEN $3 THEN $4::integer END`
+	rows, err := h.db.Query(ctx, query, in.Type, in.Version, in.AllVersions, verb.MaxSchemaVersions)
 	if err != nil {
 		return out, callerError(fmt.Errorf("read schemas: %w", err))
 	}
@@ -260,8 +259,5 @@ func (h *Hub) schema(ctx context.Context, in verb.SchemaRequest) (out verb.Schem
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return out, callerError(fmt.Errorf("read schemas: %w", err))
 	}
-	if in.Type != "" && len(out.Schemas) == 0 {
-		return out, artifact.NotFound("schema:" + in.Type)
-	}
-	return out, nil
+	return out, out.Place(&in)
 }

@@ -50,14 +50,14 @@ func (h *Hub) signalsIn(ctx context.Context, tx pgx.Tx, c *verb.Caller, in *verb
 	if problems := schema.CheckKinds(in.Kinds, "/kinds"); problems != nil {
 		return artifact.Invalid(problems...)
 	}
-	groups, found, err := signalGroups(ctx, tx, c, in, &out.AsOf)
+	groups, found, err := signalGroups(ctx, tx, c, schema, in, &out.AsOf)
 	if err != nil {
 		return err
 	}
 	if !found {
 		return pgx.ErrNoRows
 	}
-	var duels map[string][]artifact.SignalRow
+	var duels artifact.Duels
 	if in.Duels(schema) {
 		if duels, err = readDuels(ctx, tx, c, in.Ref.Type); err != nil {
 			return err
@@ -67,7 +67,7 @@ func (h *Hub) signalsIn(ctx context.Context, tx pgx.Tx, c *verb.Caller, in *verb
 	return nil
 }
 
-func signalGroups(ctx context.Context, db querier, c *verb.Caller, in *verb.SignalsRequest, asOf *artifact.Seq) (groups []artifact.SignalGroup, found bool, err error) {
+func signalGroups(ctx context.Context, db querier, c *verb.Caller, schema *artifact.Schema, in *verb.SignalsRequest, asOf *artifact.Seq) (groups []artifact.SignalGroup, found bool, err error) {
 	kinds := append([]string{}, in.Kinds...)
 	rows, err := db.Query(ctx, signalsOfQuery, c.VisibleScopes(), c.Actor.ID, in.Ref.Type, in.Ref.ID, kinds)
 	if err != nil {
@@ -94,7 +94,7 @@ func signalGroups(ctx context.Context, db querier, c *verb.Caller, in *verb.Sign
 			return nil
 		}
 		v, err := artifact.ParseDecimal(*value)
-		groups[last].Rows = append(groups[last].Rows, artifact.SignalRow{Voter: *voter, Value: v, At: at.UTC(), Metadata: []byte(*metadata)})
+		schema.Add(&groups[last], artifact.SignalRow{Voter: *voter, Value: v, At: at.UTC(), Metadata: []byte(*metadata)}, in.Time(c.Now))
 		return err
 	})
 	return groups, found, err
@@ -111,17 +111,17 @@ func aggregateOf(kind, dimension string, n, voters int64, sum, sumSq string) (a 
 
 // readDuels returns the duels of a type that the caller may see, by dimension: what
 // each is on stands for its voter.
-func readDuels(ctx context.Context, db querier, c *verb.Caller, typ string) (map[string][]artifact.SignalRow, error) {
+func readDuels(ctx context.Context, db querier, c *verb.Caller, typ string) (artifact.Duels, error) {
 	rows, err := db.Query(ctx, duelsQuery, c.VisibleScopes(), typ)
 	if err != nil {
 		return nil, err
 	}
-	duels := make(map[string][]artifact.SignalRow)
+	duels := artifact.Duels{}
 	var dimension, ref, value, metadata string
 	var at time.Time
 	_, err = pgx.ForEachRow(rows, []any{&dimension, &ref, &value, &metadata, &at}, func() error {
 		v, err := artifact.ParseDecimal(value)
-		duels[dimension] = append(duels[dimension], artifact.SignalRow{Voter: ref, Value: v, At: at.UTC(), Metadata: []byte(metadata)})
+		duels.Add(dimension, &artifact.SignalRow{Voter: ref, Value: v, At: at.UTC(), Metadata: []byte(metadata)})
 		return err
 	})
 	return duels, err

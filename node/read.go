@@ -80,7 +80,8 @@ const (
 	typesSQL = `SELECT DISTINCT type FROM schema_registry ORDER BY type`
 
 	schemasSQL = `SELECT type, version, is_current, document, created_at FROM schema_registry
-		WHERE (?1 = '' OR type = ?1) AND CASE WHEN ?2 = 0 THEN is_current ELSE version = ?2 END ORDER BY type`
+		WHERE (?1 = '' OR type = ?1) AND CASE WHEN ?3 THEN 1 WHEN ?2 = 0 THEN is_current ELSE version = ?2 END
+		ORDER BY type, version DESC LIMIT CASE WHEN ?3 THEN ?4 ELSE -1 END`
 )
 
 func (r *readStatements) prepare(ctx context.Context, pool *sql.DB) error {
@@ -325,7 +326,10 @@ func (s *Store) schema(ctx context.Context, in verb.SchemaRequest) (out verb.Sch
 	if _, err := verb.CallerFrom(ctx); err != nil {
 		return out, err
 	}
-	rows, err := s.read.schemas.QueryContext(ctx, in.Type, in.Version)
+	if err := in.Check(); err != nil {
+		return out, err
+	}
+	rows, err := s.read.schemas.QueryContext(ctx, in.Type, in.Version, in.AllVersions, verb.MaxSchemaVersions)
 	if err != nil {
 		return out, err
 	}
@@ -343,8 +347,5 @@ func (s *Store) schema(ctx context.Context, in verb.SchemaRequest) (out verb.Sch
 	if err := rows.Err(); err != nil {
 		return verb.SchemaResponse{}, err
 	}
-	if in.Type != "" && len(out.Schemas) == 0 {
-		return verb.SchemaResponse{}, artifact.NotFound("schema:" + in.Type)
-	}
-	return out, nil
+	return out, out.Place(&in)
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/verb"
@@ -47,14 +48,14 @@ func (s *Store) signalsIn(ctx context.Context, tx *sql.Tx, in *verb.SignalsReque
 	if problems := schema.CheckKinds(in.Kinds, "/kinds"); problems != nil {
 		return artifact.Invalid(problems...)
 	}
-	groups, found, err := s.signalGroups(ctx, tx, in, &out.AsOf)
+	groups, found, err := s.signalGroups(ctx, tx, schema, in, in.Time(c.Now), &out.AsOf)
 	if err != nil {
 		return err
 	}
 	if !found {
 		return sql.ErrNoRows
 	}
-	var duels map[string][]artifact.SignalRow
+	var duels artifact.Duels
 	if in.Duels(schema) {
 		if duels, err = s.duels(ctx, tx, in.Ref.Type); err != nil {
 			return err
@@ -69,7 +70,7 @@ func (s *Store) signalRules(ctx context.Context, typ string) (*artifact.Schema, 
 	var version, created int64
 	var current bool
 	var document []byte
-	if err := s.read.schemas.QueryRowContext(ctx, typ, 0).Scan(&typ, &version, &current, &document, &created); err != nil {
+	if err := s.read.schemas.QueryRowContext(ctx, typ, 0, false, 1).Scan(&typ, &version, &current, &document, &created); err != nil {
 		return nil, err
 	}
 	rules := struct {
@@ -79,7 +80,7 @@ func (s *Store) signalRules(ctx context.Context, typ string) (*artifact.Schema, 
 	return &artifact.Schema{Type: typ, Signals: rules.Signals}, err
 }
 
-func (s *Store) signalGroups(ctx context.Context, tx *sql.Tx, in *verb.SignalsRequest, asOf *artifact.Seq) (groups []artifact.SignalGroup, found bool, err error) {
+func (s *Store) signalGroups(ctx context.Context, tx *sql.Tx, schema *artifact.Schema, in *verb.SignalsRequest, of time.Time, asOf *artifact.Seq) (groups []artifact.SignalGroup, found bool, err error) {
 	kinds, err := jsonArrays(in.Kinds)
 	if err != nil {
 		return nil, false, err
@@ -115,20 +116,20 @@ func (s *Store) signalGroups(ctx context.Context, tx *sql.Tx, in *verb.SignalsRe
 		if err != nil {
 			return nil, false, err
 		}
-		groups[last].Rows = append(groups[last].Rows, artifact.SignalRow{Voter: voter.String, Value: v, At: fromMillis(at.Int64), Metadata: []byte(metadata.String)})
+		schema.Add(&groups[last], artifact.SignalRow{Voter: voter.String, Value: v, At: fromMillis(at.Int64), Metadata: []byte(metadata.String)}, of)
 	}
 	return groups, found, rows.Err()
 }
 
 // duels returns the duels of a type that the caller may see, by dimension: what
 // each is on stands for its voter.
-func (s *Store) duels(ctx context.Context, tx *sql.Tx, typ string) (map[string][]artifact.SignalRow, error) {
+func (s *Store) duels(ctx context.Context, tx *sql.Tx, typ string) (artifact.Duels, error) {
 	rows, err := s.read.duels.rows(ctx, tx, typ)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	duels := make(map[string][]artifact.SignalRow)
+	duels := artifact.Duels{}
 	for rows.Next() {
 		var dimension, ref, value, metadata string
 		var at int64
@@ -139,7 +140,7 @@ func (s *Store) duels(ctx context.Context, tx *sql.Tx, typ string) (map[string][
 		if err != nil {
 			return nil, err
 		}
-		duels[dimension] = append(duels[dimension], artifact.SignalRow{Voter: ref, Value: v, At: fromMillis(at), Metadata: []byte(metadata)})
+		duels.Add(dimension, &artifact.SignalRow{Voter: ref, Value: v, At: fromMillis(at), Metadata: []byte(metadata)})
 	}
 	return duels, rows.Err()
 }

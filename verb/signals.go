@@ -31,6 +31,14 @@ type SignalsResponse struct {
 	AsOf    artifact.Seq             `json:"as_of"`
 }
 
+// Time returns what decayed means are of.
+func (r *SignalsRequest) Time(now time.Time) time.Time {
+	if r.At != nil {
+		return r.At.UTC()
+	}
+	return now
+}
+
 // Duels reports whether the answer needs all duels of the type.
 func (r *SignalsRequest) Duels(s *artifact.Schema) bool {
 	_, has := s.Signals[artifact.KindDuel]
@@ -39,10 +47,7 @@ func (r *SignalsRequest) Duels(s *artifact.Schema) bool {
 
 // Place fills the response in with what a store holds, as [artifact.Schema]'s
 // SummarizeSignals takes it.
-func (r *SignalsResponse) Place(s *artifact.Schema, in *SignalsRequest, groups []artifact.SignalGroup, duels map[string][]artifact.SignalRow, now time.Time) {
-	r.Ref, r.At = in.Ref.Current().String(), now
-	if in.At != nil {
-		r.At = in.At.UTC()
-	}
+func (r *SignalsResponse) Place(s *artifact.Schema, in *SignalsRequest, groups []artifact.SignalGroup, duels artifact.Duels, now time.Time) {
+	r.Ref, r.At = in.Ref.Current().String(), in.Time(now)
 	r.Signals = s.SummarizeSignals(r.Ref, groups, duels, r.At)
 }

@@ -3,6 +3,7 @@ package verb
 import (
 	"cmp"
 	"encoding/json"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +28,7 @@ var (
 	}
 	Schema = Verb[SchemaRequest, SchemaResponse]{
 		Name:    "schema",
-		Summary: "Read the schema of one type, or of all types.",
+		Summary: "Read the schema of one type, or of all types, or list a type's versions.",
 		Effect:  Read,
 		Needs:   Needs{},
 	}
@@ -180,9 +181,28 @@ type ListResponse struct {
 type SchemaRequest struct {
 	Type    string `json:"type,omitempty" jsonschema:"registered artifact type; absent for all types"`
 	Version int    `json:"version,omitempty" jsonschema:"schema version; absent for the current one"`
+	// AllVersions lists them instead.
+	AllVersions bool `json:"all_versions,omitempty" jsonschema:"true lists the versions of one type, newest first and at most 1000, without their documents"`
 }
 
-// SchemaResponse holds schema documents, by type in order.
+// MaxSchemaVersions is how many versions of a type are listed.
+const MaxSchemaVersions = 1000
+
+// Check returns what is wrong with the request: a validation_failed, or not_found for
+// a version that none can be.
+func (r *SchemaRequest) Check() error {
+	switch {
+	case r.AllVersions && r.Type == "":
+		return artifact.Invalid(artifact.Problem{Path: "/type", Constraint: "required", Message: "the versions of one type are listed at a time"})
+	case r.AllVersions && r.Version != 0:
+		return artifact.Invalid(artifact.Problem{Path: "/version", Constraint: "exactly_one", Message: "ask for one version or for the list of all"})
+	case r.Version < 0 || r.Version > math.MaxInt32:
+		return artifact.NotFound("schema:" + r.Type)
+	}
+	return nil
+}
+
+// SchemaResponse holds schema documents, by type in order, or the versions of one.
 type SchemaResponse struct {
 	Schemas []SchemaDocument `json:"schemas"`
 }
@@ -192,8 +212,30 @@ type SchemaDocument struct {
 	Type      string          `json:"type"`
 	Version   int             `json:"schema_version"`
 	IsCurrent bool            `json:"is_current"`
-	Document  json.RawMessage `json:"document"`
+	Document  json.RawMessage `json:"document,omitempty"`
 	CreatedAt time.Time       `json:"created_at"`
+	// Compatibility and Migrator are as the document has them.
+	Compatibility string `json:"compatibility,omitempty" jsonschema:"breaking: contents of earlier versions are upgraded as they are read"`
+	Migrator      string `json:"migrator,omitempty" jsonschema:"what upgrades them"`
+}
+
+// Place completes the answer with what the documents say.
+func (r *SchemaResponse) Place(in *SchemaRequest) error {
+	if in.Type != "" && len(r.Schemas) == 0 {
+		return artifact.NotFound("schema:" + in.Type)
+	}
+	for i := range r.Schemas {
+		d := &r.Schemas[i]
+		d.CreatedAt = d.CreatedAt.UTC()
+		said := struct{ Compatibility, Migrator string }{}
+		if err := json.Unmarshal(d.Document, &said); err != nil {
+			return err
+		}
+		if d.Compatibility, d.Migrator = said.Compatibility, said.Migrator; in.AllVersions {
+			d.Document = nil
+		}
+	}
+	return nil
 }
 
 // CreateRequest asks for a new artifact.

@@ -89,6 +89,15 @@ func TestSignalSummaries(t *testing.T) {
 	if v := got["vote"]; v.Count != 2 || v.Voters != 2 || v.Sum != "-1" || !near(v.Mean, -0.5) || !near(v.Min, -1) || !near(v.Max, 0) || v.Aggregation != "replace" {
 		t.Errorf("votes = %+v", v)
 	}
+	if bars := got["vote"].Histogram; len(bars) != 3 || text(bars) != `[{"value":-1,"count":1},{"value":0,"count":1},{"value":1,"count":0}]` {
+		t.Errorf("votes by value = %s", text(bars))
+	}
+	if bars := got["rank novelty"].Histogram; len(bars) != 10 || text(bars[5]) != `{"from":0.5,"to":0.6,"count":1}` || text(bars[9]) != `{"from":0.9,"to":1,"count":1}` || bars[4].Count != 0 {
+		t.Errorf("ranks by range = %s", text(bars))
+	}
+	if bars := got["fund"].Histogram; bars != nil {
+		t.Errorf("funds, which have no range, by %s", text(bars))
+	}
 	if v := got["rank novelty"]; v.Count != 2 || !near(v.Mean, 0.75) || !near(v.DecayedMean, 0.75) || v.QuadraticTotal != nil {
 		t.Errorf("ranks = %+v", v)
 	}
