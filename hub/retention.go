@@ -316,7 +316,7 @@ func (h *Hub) keepRetention(ctx context.Context) error {
 	tick := time.NewTicker(retentionCheck)
 	defer tick.Stop()
 	warned := make(map[string]time.Time) // by node, of which end
-	for {
+	for h.lookAtLog(ctx, warned); ; h.lookAtLog(ctx, warned) {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -330,14 +330,17 @@ func (h *Hub) keepRetention(ctx context.Context) error {
 			h.metrics.trimmed.Inc()
 			h.log.InfoContext(ctx, "the log was trimmed", "partition", p.Name, "last_seq", p.Last, "bytes", p.Bytes)
 		}
-		s, err := ReadLogStatus(ctx, h.db, h.config.Retention)
-		if err != nil {
-			if ctx.Err() == nil {
-				h.log.ErrorContext(ctx, "the log's state cannot be read", "err", err)
-			}
-			continue
-		}
+	}
+}
+
+// lookAtLog counts how the log stands now.
+func (h *Hub) lookAtLog(ctx context.Context, warned map[string]time.Time) {
+	s, err := ReadLogStatus(ctx, h.db, h.config.Retention)
+	switch {
+	case err == nil:
 		h.observe(ctx, &s, warned)
+	case ctx.Err() == nil:
+		h.log.ErrorContext(ctx, "the log's state cannot be read", "err", err)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/scidex-ai/substrate/artifact"
@@ -276,4 +277,13 @@ func TestStall(t *testing.T) {
 	f.mustCreate(t, hypothesis("after", "x"))
 	again, _ := follow(t, url, token, fmt.Sprint("cursor=", head), plain)
 	again.until(f.head(t))
+}
+
+// TestLogGaugesAtOnce: a hub that just began tells how its log stands.
+func TestLogGaugesAtOnce(t *testing.T) {
+	r := prometheus.NewRegistry()
+	newHubWith(t, hub.Config{DB: pgtest.New(t, initHub), Metrics: r})
+	eventually(t, "the log is counted", func() bool {
+		return gauge(t, r, "scidex_hub_log_first") == 1 && gauge(t, r, "scidex_hub_log_bytes") > 0
+	})
 }

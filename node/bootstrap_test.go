@@ -656,3 +656,35 @@ func initSmall(ctx context.Context, db *pgxpool.Pool) error {
 	}
 	return nil
 }
+
+// TestSwapGoesOn: a replica whose place cannot be taken is put there once it can, and
+// what was before is read until then.
+func TestSwapGoesOn(t *testing.T) {
+	for name, in := range map[string]string{"the old one cannot be moved aside": node.ReplicaFile + ".old", "nor its WAL": node.ReplicaFile + ".old-wal"} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, initHub)
+			w.some("h", "", 5, 100)
+			r := w.node(t.TempDir(), "ada", verb.Contributor)
+			w.caughtUp(r)
+			before := r.Store()
+			block := filepath.Join(r.dir, in)
+			if err := os.MkdirAll(filepath.Join(block, "full"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			r.Rebuild("a test wants it")
+			eventually(t, 30*time.Second, "the swap fails", func() bool { return strings.Contains(r.Building().Error, "aside") })
+			do(w, w.as("ada", verb.Contributor), verb.Create, statement("", "later", "later"))
+			if err := r.get(t, "hypothesis:h3"); err != nil || r.Store() != before {
+				t.Errorf("meanwhile a read fails: %v", err)
+			}
+			if err := os.RemoveAll(block); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, 30*time.Second, "the new one is served", func() bool { return r.Store() != before })
+			w.equal(r)
+			if err := r.get(t, "hypothesis:later"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -24,10 +24,14 @@ func (f *sqliteFile) pool(settings url.Values) *sql.DB {
 	return sql.OpenDB(connector{f, settings})
 }
 
-// move renames the file with its WAL. Nobody may be writing.
+// move renames the file with its WAL. Nobody may be writing. What failed midway goes
+// on when it is called again.
 func (f *sqliteFile) move(to string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.path == to {
+		return nil
+	}
 	for _, suffix := range []string{"-wal", "-shm", ""} {
 		if err := os.Rename(f.path+suffix, to+suffix); err != nil && (suffix == "" || !os.IsNotExist(err)) {
 			return err

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -222,7 +221,8 @@ func (n *Node) pause(least int) time.Duration {
 // takeOver puts a replica that was built in the place of the current one.
 func (t *tender) takeOver(ctx context.Context, s *side) error {
 	n := t.node
-	if t.followed != nil {
+	followed := t.followed != nil
+	if followed {
 		t.halt()
 		<-t.followed //nolint:errcheck // it was told to end
 		t.followed = nil
@@ -236,9 +236,14 @@ func (t *tender) takeOver(ctx context.Context, s *side) error {
 		err = errors.Join(err, s.Close())
 	}
 	if err != nil {
-		if ctx.Err() == nil {
-			n.fail(ctx, fmt.Errorf("put the new replica in place: %w", err))
+		if ctx.Err() != nil {
+			return err
 		}
+		n.log.ErrorContext(ctx, "the replica that was built is not served; another is built", "err", err)
+		if followed {
+			t.follow(ctx)
+		}
+		t.build(ctx, t.plan, n.pause(1))
 		return err
 	}
 	if t.store != nil { // the first copy is none that comes again

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/scidex-ai/substrate/artifact"
 )
@@ -113,49 +114,82 @@ func Remove(dir string) (found bool, err error) {
 }
 
 // swap makes a whole side file the replica. Who reads the one before finishes
-// there; subscriptions go on at their cursors in the new one.
+// there; subscriptions go on at their cursors in the new one. Once the file is whole
+// it tries again after what fails, until ctx ends: then the next start goes on.
 func (n *Node) swap(ctx context.Context, s *side) error {
-	dir := n.config.Dir
 	restored, rows := s.plan.Restored, s.rows
-	if err := s.finish(ctx, filepath.Join(dir, wholeFile)); err != nil {
-		return fmt.Errorf("finish the new replica: %w", err)
+	if err := s.finish(ctx, filepath.Join(n.config.Dir, wholeFile)); err != nil {
+		return errors.Join(fmt.Errorf("finish the new replica: %w", err), s.Close())
 	}
-	old := n.held.load()
+	for wait := leastBuildWait; ; wait = min(2*wait, mostBuildWait) {
+		store, err := n.place(ctx)
+		if err == nil {
+			n.serve(ctx, store, restored)
+			n.log.InfoContext(ctx, "the replica that was built is served", "seq", store.Applied(), "rows", rows)
+			return nil
+		}
+		if ctx.Err() != nil {
+			return err
+		}
+		n.disconnected(err, nil)
+		n.progress.failed(err)
+		n.log.ErrorContext(ctx, "the new replica is not in its place yet; reads go on from the one before", "err", err, "retry_in", wait,
+			"next", "mend the cause: the node's disk or directory")
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(wait):
+		}
+	}
+}
+
+// place moves a whole file to where the replica is, and opens it. Called again after
+// it failed, it goes on where it was.
+func (n *Node) place(ctx context.Context) (*Store, error) {
+	dir, old := n.config.Dir, n.held.load()
+	path, whole := filepath.Join(dir, ReplicaFile), filepath.Join(dir, wholeFile)
 	if old != nil {
 		if err := old.closeWriter(); err != nil {
 			n.log.WarnContext(ctx, "the old replica is closed", "err", err)
 		}
 		if err := old.file.move(filepath.Join(dir, oldFile)); err != nil {
-			return fmt.Errorf("move the old replica aside: %w", err)
+			return nil, fmt.Errorf("move the old replica aside: %w", err)
 		}
 	}
-	path := filepath.Join(dir, ReplicaFile)
-	if old == nil {
-		if err := removeFile(path); err != nil {
-			return err
+	if _, err := os.Stat(whole); err == nil {
+		if old == nil {
+			if err := removeFile(path); err != nil {
+				return nil, err
+			}
 		}
+		if err := os.Rename(whole, path); err != nil {
+			return nil, fmt.Errorf("put the new replica in its place: %w", err)
+		}
+	} else if !errors.Is(err, os.ErrNotExist) { // else it is there
+		return nil, fmt.Errorf("put the new replica in its place: %w", err)
 	}
-	if err := errors.Join(os.Rename(filepath.Join(dir, wholeFile), path), syncPath(dir)); err != nil {
-		return fmt.Errorf("put the new replica in its place: %w", err)
+	if err := syncPath(dir); err != nil {
+		return nil, err
 	}
-	store, err := OpenStore(ctx, path)
-	if err != nil {
-		return err
-	}
+	return OpenStore(ctx, path)
+}
+
+// serve makes a store the one that is read, and removes the one before.
+func (n *Node) serve(ctx context.Context, store *Store, restored bool) {
+	old := n.held.load()
 	store.restored = restored
 	n.adopt(store)
 	n.spoke() // it was compared with the hub just now
 	n.held.set(store)
-	if old != nil {
-		old.retire()
-		n.held.closing.Go(func() {
-			if err := errors.Join(old.Close(), removeFile(filepath.Join(dir, oldFile))); err != nil {
-				n.log.WarnContext(ctx, "the old replica is removed", "err", err)
-			}
-		})
+	if old == nil {
+		return
 	}
-	n.log.InfoContext(ctx, "the replica that was built is served", "seq", store.Applied(), "rows", rows)
-	return nil
+	old.retire()
+	n.held.closing.Go(func() {
+		if err := errors.Join(old.Close(), removeFile(filepath.Join(n.config.Dir, oldFile))); err != nil {
+			n.log.WarnContext(ctx, "the old replica is removed", "err", err)
+		}
+	})
 }
 
 // adopt makes the node's directory say what a store does, from now on too.

@@ -57,8 +57,8 @@ type Hello struct {
 	BeatS     int          `json:"hb_s"`
 	Scopes    []string     `json:"scopes"`
 	// Prev is, for each of these scopes, its last public row at or before the
-	// position that the stream begins at; 0 for none.
-	Prev map[string]artifact.Seq `json:"prev"`
+	// position that the stream begins at; 0 for none. A back-fill begins at none.
+	Prev map[string]artifact.Seq `json:"prev,omitzero"`
 }
 
 // DecodeFrame reads one line.

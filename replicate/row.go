@@ -61,7 +61,7 @@ type Row struct {
 	Revision int             `json:"rev"`
 	Hash     artifact.Hash   `json:"hash"`
 	PrevHash artifact.Hash   `json:"prev_hash"`
-	At       time.Time       `json:"at"`
+	At       time.Time       `json:"at,omitzero"`
 	Data     json.RawMessage `json:"data,omitempty"`
 	Content  json.RawMessage `json:"content,omitempty"`
 	Event    *RowEvent       `json:"event,omitempty"`
@@ -97,9 +97,11 @@ func (r *Row) AppendJSON(b []byte) []byte {
 	if !r.PrevHash.IsZero() {
 		b = appendMember(b, "prev_hash", r.PrevHash.String())
 	}
-	b = append(b, `,"at":"`...)
-	b = r.At.UTC().AppendFormat(b, artifact.TimeFormat)
-	b = append(b, '"')
+	if !r.At.IsZero() { // an aggregate of a back-fill is of no moment
+		b = append(b, `,"at":"`...)
+		b = r.At.UTC().AppendFormat(b, artifact.TimeFormat)
+		b = append(b, '"')
+	}
 	if len(r.Data) > 0 {
 		b = append(b, `,"data":`...)
 		b = append(b, r.Data...)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -319,10 +320,9 @@ func TestShutdown(t *testing.T) {
 
 func TestNoGoroutineIsLeft(t *testing.T) {
 	s, _, url := serve(t, transport.Config{})
-	connect(t, url, modern).Close() // the test server's own goroutines have started
-	time.Sleep(100 * time.Millisecond)
-	before := runtime.NumGoroutine()
-	for i := range 200 {
+	goroutines, files := runtime.NumGoroutine(), openFiles(t)
+	end := time.Now().Add(10 * time.Second) // of a slow machine
+	for i := 0; i < 2000 && (i < 200 || time.Now().Before(end)); i++ {
 		c := connect(t, url, []string{modern, legacy}[i%2])
 		c.send(fmt.Sprintf(`{"id":"1","type":%q,"payload":{"query":"subscription{waits}"}}`, []string{"subscribe", "start"}[i%2]))
 		switch i % 3 {
@@ -337,5 +337,18 @@ func TestNoGoroutineIsLeft(t *testing.T) {
 		}
 		_ = c.Close()
 	}
-	eventually(t, "all goroutines have ended", func() bool { return runtime.NumGoroutine() <= before && s.running.Load() == 0 })
+	eventually(t, "all goroutines have ended, and all files are closed", func() bool {
+		return runtime.NumGoroutine() <= goroutines && openFiles(t) <= files && s.running.Load() == 0
+	})
+}
+
+// openFiles counts the files and sockets that the process has open; 0 where the system
+// does not tell.
+func openFiles(t *testing.T) int {
+	t.Helper()
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return len(files)
 }
