@@ -261,6 +261,8 @@ func (s *story) documents(ada, bo *verb.Client) {
 	tell(s, bo, "The current version", verb.Get, verb.GetRequest{Ref: artifact.Ref{Type: "hypothesis", ID: "h-app-dose"}})
 	refuse(s, bo, "What is not there, or not for you", string(artifact.CodeNotFound), verb.Get, verb.GetRequest{Ref: artifact.Ref{Type: "hypothesis", ID: "lab-ray/h1"}})
 	tell(s, bo, "A page of genes", verb.List, verb.ListRequest{Type: "gene", Limit: 10})
+	first := artifact.Seq(0)
+	tell(s, bo, "What happened to genes", verb.Poll, verb.PollRequest{Types: []string{"gene.*"}, Since: &first, Limit: 1})
 }
 
 // updates: optimistic locking, and how to go on when it refuses.

@@ -84,6 +84,7 @@ type Hub struct {
 	pump     *pump
 	lane     *lane
 	solo     chan struct{} // has room for writes that run alone
+	events   recentEvents  // as far as the pump has read
 	reading  chan struct{} // has room for followers that read the database
 	fills    chan struct{} // has room for pages of back-fills
 	schemas  schemaCache
@@ -178,7 +179,7 @@ func Open(ctx context.Context, c Config) (*Hub, error) {
 	}
 	h.metrics = newMetrics(h, c.Metrics)
 	h.pump = newPump(h.db, c.Log, c.PollInterval, c.RingBytes, func(rows []logRow) error {
-		return errors.Join(h.access.follow(rows), h.schemas.follow(rows))
+		return errors.Join(h.access.follow(rows), h.schemas.follow(rows), h.events.follow(rows))
 	})
 	h.pump.reload = func(ctx context.Context) error {
 		return errors.Join(h.access.load(ctx, h.db), h.schemas.load(ctx, h.db))

@@ -1,6 +1,9 @@
 package hub
 
-import "github.com/scidex-ai/substrate/verb"
+import (
+	"github.com/scidex-ai/substrate/event"
+	"github.com/scidex-ai/substrate/verb"
+)
 
 //go:generate go test -run TestReferences|TestProtocolSession -update .
 
@@ -15,6 +18,7 @@ func (h *Hub) Verbs() *verb.Registry {
 	verb.Bind(r, verb.Schema, h.schema)
 	verb.Bind(r, verb.Links, h.links)
 	verb.Bind(r, verb.Signals, h.signals)
+	verb.Bind(r, verb.Poll, event.Poller{Source: h}.Poll)
 	verb.Bind(r, verb.Create, h.create)
 	verb.Bind(r, verb.Update, h.update)
 	verb.Bind(r, verb.Link, h.link)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/event"
 	"github.com/scidex-ai/substrate/replicate"
 	"github.com/scidex-ai/substrate/verb"
 )
@@ -234,7 +235,7 @@ func (s *Store) leave(ctx context.Context, lost []string, followed string) (err 
 		delete(s.trail, scope)
 	}
 	m := s.now.Load()
-	s.publishMoment(&moment{position: m.position, recent: recent{floor: m.position.Seq}, lost: append(slices.Clone(m.lost), lost...)})
+	s.publishMoment(&moment{position: m.position, recent: event.Recent{Floor: m.position.Seq}, lost: append(slices.Clone(m.lost), lost...)})
 	if _, err := s.conn.ExecContext(ctx, "VACUUM"); err != nil {
 		return fmt.Errorf("give the space of lost scopes back: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/event"
 	"github.com/scidex-ai/substrate/replicate"
 )
 
@@ -17,7 +18,7 @@ type commit struct {
 	to     artifact.Seq       // the last row in it, or where its last part led
 	trail  replicate.Trail    // of the scopes that it has rows of
 	sums   replicate.Sums     // what it changes in the digest
-	recent recent             // the latest events, its own with them
+	recent event.Recent       // the latest events, its own with them
 	access []*replicate.Row   // what it changes of who may do what
 	types  bool               // it changes schemas
 	erases bool               // rows that are gone or rewritten leave no bytes in the file
@@ -147,7 +148,7 @@ func (s *Store) applyRow(ctx context.Context, r *replicate.Row, upTo artifact.Se
 		return nil
 	}
 	e := eventOf(r)
-	s.commit.recent.add(e)
+	s.commit.recent.Add(e)
 	return s.write.event(ctx, &e)
 }
 

@@ -1,22 +1,19 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/event"
 	"github.com/scidex-ai/substrate/replicate"
 	"github.com/scidex-ai/substrate/verb"
 )
 
 const (
-	// recentEvents is how many of the latest events stay in memory, at least.
-	recentEvents = 4096
 	// defaultPage is how many events a page has at most, unless told.
 	defaultPage = 100
 	// scanFactor is how many times a page's events are looked at for it.
@@ -27,38 +24,14 @@ const (
 // more waits for next to be closed and loads the next moment.
 type moment struct {
 	position replicate.Position
-	recent   recent
+	recent   event.Recent
 	lost     []string      // scopes that the replica has left since it was opened
 	retired  bool          // another store has taken its place: there is no later moment
 	next     chan struct{} // closed once there is a later moment
 }
 
-// A recent holds the latest events, in order: all those after floor. Adding
-// leaves copies made before as they are, so that readers need no lock.
-type recent struct {
-	floor  artifact.Seq
-	events []artifact.Event
-}
-
-func (r *recent) add(e artifact.Event) {
-	r.events = append(r.events, e)
-	if len(r.events) >= 2*recentEvents {
-		cut := len(r.events) - recentEvents
-		r.floor, r.events = r.events[cut-1].ID, append(make([]artifact.Event, 0, 2*recentEvents), r.events[cut:]...)
-	}
-}
-
-// after returns the events after a cursor that is not before the floor.
-func (r *recent) after(cursor artifact.Seq) []artifact.Event {
-	i, found := slices.BinarySearchFunc(r.events, cursor, func(e artifact.Event, c artifact.Seq) int { return cmp.Compare(e.ID, c) })
-	if found {
-		i++
-	}
-	return r.events[i:]
-}
-
 // publish makes what was committed known. It waits for nobody.
-func (s *Store) publish(p replicate.Position, events recent) {
+func (s *Store) publish(p replicate.Position, events event.Recent) {
 	s.publishMoment(&moment{position: p, recent: events, lost: s.now.Load().lost})
 }
 
@@ -87,7 +60,7 @@ type Subscription struct {
 	store   *Store // that the last page came from
 	scopes  []string
 	cursor  artifact.Seq
-	types   []string
+	filter  *event.Filter
 }
 
 // An EventPage is what is new after a subscription's cursor.
@@ -98,11 +71,13 @@ type EventPage struct {
 	Backlog  int64            // changes after Cursor: at most as many events are still to come
 }
 
-// Subscribe returns a subscription to the events after a seq. Types name the
-// event types wanted; "hypothesis.*" are all whose name begins so, "*" and no
-// types at all mean every one.
-func (s *Store) Subscribe(after artifact.Seq, types []string) *Subscription {
-	return &Subscription{current: func() *Store { return s }, store: s, cursor: after, types: slices.Clone(types)}
+// Subscribe returns a subscription to the events after a seq that a filter lets
+// pass; nil lets all.
+func (s *Store) Subscribe(after artifact.Seq, f *event.Filter) *Subscription {
+	if f == nil {
+		f = new(event.Filter)
+	}
+	return &Subscription{current: func() *Store { return s }, store: s, cursor: after, filter: f}
 }
 
 // Cursor returns the place after which the next page begins.
@@ -112,8 +87,7 @@ func (b *Subscription) Cursor() artifact.Seq { return b.cursor }
 // page of it, of the scopes that the caller in ctx may see. The rows that its
 // events tell of are readable. It returns ctx's error when ctx ends first.
 func (b *Subscription) Next(ctx context.Context) (EventPage, error) {
-	c, err := verb.CallerFrom(ctx)
-	if err != nil {
+	if _, err := verb.CallerFrom(ctx); err != nil {
 		return EventPage{}, err
 	}
 	s, err := b.wait(ctx)
@@ -121,7 +95,15 @@ func (b *Subscription) Next(ctx context.Context) (EventPage, error) {
 		return EventPage{}, err
 	}
 	defer s.uses.done()
-	m := s.now.Load()
+	return b.page(ctx, s, s.now.Load())
+}
+
+// page returns the next page from a store in use, as it is at a moment.
+func (b *Subscription) page(ctx context.Context, s *Store, m *moment) (EventPage, error) {
+	c, err := verb.CallerFrom(ctx)
+	if err != nil {
+		return EventPage{}, err
+	}
 	scopes := c.VisibleScopes()
 	if err := b.checkScopes(m, scopes); err != nil {
 		return EventPage{}, err
@@ -189,7 +171,7 @@ func (b *Subscription) taker(page *EventPage, scopes []string) func(artifact.Eve
 		if left == 0 {
 			return false
 		}
-		if slices.Contains(scopes, e.Scope) && b.wants(e.Type) {
+		if slices.Contains(scopes, e.Scope) && b.filter.Match(&e) {
 			if len(page.Events) == size {
 				return false
 			}
@@ -199,16 +181,6 @@ func (b *Subscription) taker(page *EventPage, scopes []string) func(artifact.Eve
 		left--
 		return true
 	}
-}
-
-func (b *Subscription) wants(typ string) bool {
-	return len(b.types) == 0 || slices.ContainsFunc(b.types, func(pattern string) bool {
-		prefix, open := strings.CutSuffix(pattern, "*")
-		if open && (prefix == "" || strings.HasSuffix(prefix, ".")) {
-			return strings.HasPrefix(typ, prefix)
-		}
-		return typ == pattern
-	})
 }
 
 // checkCursor refuses a cursor in the gap that a restore of the hub left, or beyond
@@ -242,8 +214,8 @@ const eventsSQL = `SELECT seq, type, ref, scope, actor_id, actor_kind, at, paylo
 // eventsAfter passes the events after a cursor and up to a moment to take, in
 // order, until take is false; all reports that it never was.
 func (s *Store) eventsAfter(ctx context.Context, m *moment, cursor artifact.Seq, take func(artifact.Event) bool) (all bool, err error) {
-	if cursor >= m.recent.floor {
-		for _, e := range m.recent.after(cursor) {
+	if cursor >= m.recent.Floor {
+		for _, e := range m.recent.After(cursor) {
 			if !take(e) {
 				return false, nil
 			}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/event"
 	"github.com/scidex-ai/substrate/graph"
 	"github.com/scidex-ai/substrate/graph/view"
 	"github.com/scidex-ai/substrate/replicate"
@@ -115,6 +116,20 @@ func (n *Node) WaitApplied(ctx context.Context, seq artifact.Seq) error {
 
 // Subscribe implements [graph.Replica].
 func (n *Node) Subscribe(ctx context.Context, after *artifact.Seq, types []string, maxBatch int) (graph.Events, error) {
+	f, err := event.NewFilter(types, nil)
+	if err != nil {
+		return nil, err
+	}
+	sub, err := n.subscribe(ctx, after, f, maxBatch)
+	if err != nil {
+		return nil, err
+	}
+	n.readers.Add(1)
+	return &events{node: n, sub: sub, first: sub.cursor >= n.applied(), start: sub.cursor}, nil
+}
+
+// subscribe returns a subscription from a cursor, or from now on when that is nil.
+func (n *Node) subscribe(ctx context.Context, after *artifact.Seq, f *event.Filter, size int) (*Subscription, error) {
 	c, err := verb.CallerFrom(ctx)
 	if err != nil {
 		return nil, err
@@ -144,16 +159,15 @@ func (n *Node) Subscribe(ctx context.Context, after *artifact.Seq, types []strin
 			}
 		}
 	}
-	sub := n.Follow(start, types)
-	sub.PageSize, sub.scopes = maxBatch, c.VisibleScopes()
-	n.readers.Add(1)
-	return &events{node: n, sub: sub, first: start >= store.Applied(), start: start}, nil
+	sub := n.Follow(start, f)
+	sub.PageSize, sub.scopes = size, c.VisibleScopes()
+	return sub, nil
 }
 
 // Follow returns a subscription as [Store.Subscribe] does, which outlives the
 // replica that is served now. There must be one.
-func (n *Node) Follow(after artifact.Seq, types []string) *Subscription {
-	sub := n.held.load().Subscribe(after, types)
+func (n *Node) Follow(after artifact.Seq, f *event.Filter) *Subscription {
+	sub := n.held.load().Subscribe(after, f)
 	sub.current = n.held.load
 	return sub
 }

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/99designs/gqlgen/graphql"
@@ -10,6 +11,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/event"
 	"github.com/scidex-ai/substrate/graph"
 	"github.com/scidex-ai/substrate/graph/transport"
 	"github.com/scidex-ai/substrate/replicate"
@@ -20,15 +22,21 @@ import (
 type Server struct {
 	http.Handler
 	graphql *transport.Handler
+	done    chan struct{} // closed when streams are to end
+	ended   sync.Once
 }
 
-// Shutdown ends websockets, which http.Server does not know of, and waits for
-// their operations. Call it before the http.Server's own.
-func (s *Server) Shutdown(ctx context.Context) error { return s.graphql.Shutdown(ctx) }
+// Shutdown ends streams of events and websockets, which http.Server does not know
+// of, and waits for their operations. Call it before the http.Server's own.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.ended.Do(func() { close(s.done) })
+	return s.graphql.Shutdown(ctx)
+}
 
 // Server returns what serves the node: GraphQL, the verbs (reads here, writes
 // forwarded), health and, when it is not nil, metrics.
 func (n *Node) Server(metrics http.Handler) *Server {
+	done := make(chan struct{})
 	registry := n.verbs()
 	limiter := verb.NewLimiter(n.config.Limits, n.config.TrustedProxies)
 	origins := verb.Origins(n.config.Origins)
@@ -56,6 +64,9 @@ func (n *Node) Server(metrics http.Handler) *Server {
 	mux := http.NewServeMux()
 	mux.Handle("/graphql", n.begun(limiter, n.authenticated(limiter, n.consistent(gql))))
 	mux.Handle(verb.PathPrefix, n.begun(limiter, n.consistent((&verb.Server{Registry: registry, Verifier: n.verifier, Limiter: limiter, Log: n.log}).Handler())))
+	mux.Handle(verb.SubscribePath, n.begun(limiter, n.authenticated(limiter, n.consistent(&event.Stream{
+		Source: n, Log: n.log, Access: n.access.Changed, Valid: stillAllowed, Done: done,
+	}))))
 	mux.Handle(verb.SessionPath, n.begun(limiter, n.session(limiter)))
 	mux.Handle(verb.SessionPath+"/", n.begun(limiter, n.session(limiter)))
 	openAPI := registry.OpenAPI(n.config.Version, verb.Examples())
@@ -76,13 +87,14 @@ func (n *Node) Server(metrics http.Handler) *Server {
 		})
 	})
 	mux.Handle("/", limiter.ByAddress(n.log, verb.NotServed(n.log)))
-	return &Server{Handler: origins.CORS(origins.Cookies(n.log, mux)), graphql: gql}
+	return &Server{Handler: origins.CORS(origins.Cookies(n.log, mux)), graphql: gql, done: done}
 }
 
 // verbs binds the read verbs to the replica and the write verbs to the hub.
 func (n *Node) verbs() *verb.Registry {
 	r := new(verb.Registry)
 	bindReads(r, n.hub, n.lease)
+	verb.Bind(r, verb.Poll, event.Poller{Source: n}.Poll)
 	forward(r, verb.Create, n.hub)
 	forward(r, verb.Update, n.hub)
 	forward(r, verb.Link, n.hub)

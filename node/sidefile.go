@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/event"
 	"github.com/scidex-ai/substrate/replicate"
 )
 
@@ -190,7 +191,7 @@ func (s *side) begin(ctx context.Context, p replicate.Position, schema int, tota
 		}
 		s.upTo, s.total, s.fresh = p.Seq, total, false
 		s.hold(s.scopes)
-		s.publish(p, recent{floor: p.Seq})
+		s.publish(p, event.Recent{Floor: p.Seq})
 		return s.note(ctx, tx)
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/mattn/go-sqlite3"
 
 	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/event"
 	"github.com/scidex-ai/substrate/replicate"
 	"github.com/scidex-ai/substrate/verb"
 )
@@ -138,7 +139,7 @@ func (s *Store) open(ctx context.Context, path, synchronous string) (err error) 
 	if err := errors.Join(s.loadFollowed(ctx), s.loadAccess(ctx), s.loadElsewhere(ctx), s.loadUpgrades(ctx), s.loadRules(ctx)); err != nil {
 		return err
 	}
-	s.now.Store(&moment{position: p, recent: recent{floor: p.Seq}, next: make(chan struct{})})
+	s.now.Store(&moment{position: p, recent: event.Recent{Floor: p.Seq}, next: make(chan struct{})})
 	s.erasing = true // a process that was killed may have left something
 	s.emptyWAL(ctx)
 	return nil

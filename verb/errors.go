@@ -32,6 +32,7 @@ var errorsOf = map[string][]string{
 	Links.Name:   {string(artifact.CodeNotFound)},
 	Search.Name:  {artifact.ReasonInvalidCursor, artifact.ReasonNotConfigured},
 	Schema.Name:  {string(artifact.CodeNotFound)},
+	Poll.Name:    {artifact.ReasonCursorExpired, artifact.ReasonCursorAhead},
 	Signals.Name: {string(artifact.CodeNotFound)},
 	Create.Name: {
 		artifact.ReasonExists, artifact.ReasonIDTaken, artifact.ReasonWritePolicy,

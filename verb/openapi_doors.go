@@ -37,6 +37,14 @@ var doors = []door{
 		response: revokedSchema, failures: []string{"403", "429", "503"},
 	},
 	{
+		method: "get", path: SubscribePath, id: "subscribe", summary: "Stream events as server-sent events: each has the event_id as id and the event, as poll answers it, as data; event: end says why a stream ends.",
+		media: "text/event-stream", query: []string{"types", "filter", "since"}, failures: []string{"400", "401", "403", "409", "410", "422", "429", "503"},
+	},
+	{
+		method: "post", path: SubscribePath, id: "subscribe.post", summary: "The same, with what is wanted as a body.",
+		request: schemaOf[SubscribeRequest](), media: "text/event-stream", failures: []string{"400", "401", "403", "409", "410", "422", "429", "503"},
+	},
+	{
 		method: "get", path: "/feed", id: "feed", summary: "Follow the log from a position, one JSON frame a line; at a hub. docs/PROTOCOL.md describes the frames.",
 		media: "application/x-ndjson", query: []string{"cursor", "hub", "chain"}, failures: []string{"400", "401", "403", "409", "410", "429"},
 	},

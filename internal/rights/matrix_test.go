@@ -58,6 +58,7 @@ var matrix = []struct {
 	{"get", "lab-b", "nnnn|nnnn|+dnn", request{"ref": "hypothesis:lab-b/h"}},
 	{"list", "", "++++|++++|+d++", request{}},
 	{"search", "", "++++|++++|+d++", request{"query": "something"}},
+	{"poll", "", "++++|++++|+d++", request{"types": []any{"hypothesis.*"}}},
 	{"schema", "", "++++|++++|++++", request{}},
 	{"history", "commons", "++++|++++|+d++", request{"ref": "hypothesis:h"}},
 	{"history", "lab-a", "nnnn|++++|nd+n", request{"ref": "hypothesis:lab-a/h"}},

@@ -1,0 +1,269 @@
+package event
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/verb"
+)
+
+// A Source has events: a hub's log, or a node's replica of it.
+type Source interface {
+	// Read returns a reader of the events after a cursor, or from now on when that
+	// is nil. A cursor that can no longer be followed is refused.
+	Read(ctx context.Context, after *artifact.Seq, f *Filter, size int) (Reader, error)
+}
+
+// A Reader goes through the events that its caller may see and its filter lets
+// pass. Its methods are for one goroutine at a time.
+type Reader interface {
+	// Changed returns a channel that is closed once something has happened after
+	// the cursor, whatever it is.
+	Changed() <-chan struct{}
+	// Next returns the next page without waiting: empty when nothing happened, or
+	// nothing that passes.
+	Next(ctx context.Context) (Page, error)
+	// Cursor is the place after which the next page begins.
+	Cursor() artifact.Seq
+}
+
+// A Page is what is new after a reader's cursor.
+type Page struct {
+	Events   []artifact.Event
+	Cursor   artifact.Seq // resume after this
+	CaughtUp bool         // nothing more is known after it
+	AsOf     artifact.Seq // last that was looked at, or would be
+}
+
+const (
+	keepAlive    = 15 * time.Second // after which a stream that has nothing to tell says so
+	writeTimeout = 2 * time.Minute  // for what a subscriber does not read, until it is cut off; it resumes
+	streamPage   = 256              // events
+)
+
+// MaxStreams is how many streams a server has at once.
+const MaxStreams = 20_000
+
+// Stream serves [verb.SubscribePath]: GET with the request's members as query
+// parameters, which EventSource can, or POST with them as JSON.
+type Stream struct {
+	Source Source
+	Log    *slog.Logger
+	Access func() <-chan struct{}      // closed when something of who may do what has changed
+	Valid  func(context.Context) error // why the caller may no longer subscribe
+	Done   <-chan struct{}             // closed when the server stops; may be nil
+
+	open atomic.Int64
+}
+
+// Open returns how many streams there are.
+func (s *Stream) Open() int64 { return s.open.Load() }
+
+// ServeHTTP implements [http.Handler]. The caller is in the request's context.
+func (s *Stream) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if err := s.serve(w, req); err != nil {
+		verb.WriteError(req.Context(), w, s.Log, err)
+	}
+}
+
+// serve returns what is wrong before the stream has begun.
+func (s *Stream) serve(w http.ResponseWriter, req *http.Request) error {
+	in, err := subscription(req)
+	if err != nil {
+		return err
+	}
+	f, err := NewFilter(in.Types, in.Filter)
+	if err != nil {
+		return err
+	}
+	if s.open.Add(1) > MaxStreams {
+		s.open.Add(-1)
+		return &artifact.Error{
+			Code: artifact.CodeUnavailable, Reason: artifact.ReasonBusy, Retryable: true, RetryAfterMS: 5000,
+			Message: fmt.Sprintf("the server has %d streams; poll, or come later", MaxStreams),
+		}
+	}
+	defer s.open.Add(-1)
+	ctx := req.Context()
+	reader, err := s.Source.Read(ctx, in.Since, f, streamPage)
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream; charset=utf-8")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // a proxy that collects would hold events back
+	h.Set("X-Content-Type-Options", "nosniff")
+	t := &teller{w: w, conn: http.NewResponseController(w)}
+	_ = t.conn.SetReadDeadline(time.Time{})
+	t.buf = fmt.Appendf(t.buf, "retry: 1000\nid: %d\n\n", reader.Cursor())
+	if t.flush() != nil {
+		return nil
+	}
+	s.tell(ctx, t, reader)
+	return nil
+}
+
+// subscription reads what is asked for. Last-Event-ID is where a stream broke off,
+// and so wins over since.
+func subscription(req *http.Request) (in verb.SubscribeRequest, err error) {
+	switch req.Method {
+	case http.MethodGet:
+		in, err = verb.SubscribeQuery(req.URL.Query())
+	case http.MethodPost:
+		in, err = verb.SubscribeBody(req)
+	default:
+		err = &artifact.Error{Code: artifact.CodeValidationFailed, Reason: artifact.ReasonMethodNotAllowed, Message: "subscribe by GET or POST"}
+	}
+	if err != nil {
+		return in, err
+	}
+	if last := req.Header.Get("Last-Event-ID"); last != "" {
+		seq, err := strconv.ParseInt(last, 10, 64)
+		if err != nil || seq < 0 {
+			return in, artifact.Invalid(artifact.Problem{Path: "/since", Constraint: "cursor", Message: "Last-Event-ID is the id of an event", Value: artifact.Received(last)})
+		}
+		at := artifact.Seq(seq)
+		in.Since = &at
+	}
+	return in, nil
+}
+
+// tell streams until the client is gone, or may no longer read.
+func (s *Stream) tell(ctx context.Context, t *teller, reader Reader) {
+	quiet := time.NewTimer(keepAlive)
+	defer quiet.Stop()
+	for {
+		access := s.Access()
+		if err := s.Valid(ctx); err != nil {
+			t.end(err)
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.Done:
+			t.end(errStopping)
+			return
+		case <-access:
+			continue
+		case <-quiet.C:
+			// An id alone moves EventSource's, past what the filter left out.
+			t.buf = fmt.Appendf(t.buf, ": nothing happened\nid: %d\n\n", reader.Cursor())
+		case <-reader.Changed():
+			page, err := reader.Next(ctx)
+			if err != nil {
+				t.end(err)
+				return
+			}
+			for i := range page.Events {
+				t.buf = append(t.buf, frame(&page.Events[i])...)
+			}
+			if len(page.Events) == 0 {
+				continue
+			}
+		}
+		if t.flush() != nil {
+			return
+		}
+		quiet.Reset(keepAlive)
+	}
+}
+
+var errStopping = &artifact.Error{
+	Code: artifact.CodeUnavailable, Reason: artifact.ReasonBusy, Retryable: true, RetryAfterMS: 1000, Message: "the server stops; subscribe again with your last event's id",
+}
+
+// frames keeps the latest events as they are sent.
+var frames latest[[]byte]
+
+// frame returns an event as it is sent, to be read only.
+func frame(e *artifact.Event) []byte {
+	return frames.of(e, func() []byte {
+		raw, err := json.Marshal(verb.EventOf(e))
+		if err != nil { // it was read from JSON
+			return nil
+		}
+		return slices.Concat(fmt.Appendf(nil, "id: %d\ndata: ", e.ID), raw, []byte("\n\n"))
+	})
+}
+
+// A teller writes a stream.
+type teller struct {
+	w    http.ResponseWriter
+	conn *http.ResponseController
+	buf  []byte
+}
+
+// flush sends what was said. An error means that nobody listens.
+func (t *teller) flush() error {
+	if err := t.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return err
+	}
+	_, err := t.w.Write(t.buf)
+	if t.buf = t.buf[:0]; cap(t.buf) > 64<<10 {
+		t.buf = nil // one burst; most of the time a stream is quiet
+	}
+	if err != nil {
+		return err
+	}
+	return t.conn.Flush()
+}
+
+// end says why the stream ends, as an event of that name: EventSource passes it to
+// whoever listens for "end", and then comes again.
+func (t *teller) end(err error) {
+	if errors.Is(err, context.Canceled) {
+		return // the client is gone
+	}
+	raw, err := json.Marshal(artifact.AsError(err))
+	if err != nil {
+		return
+	}
+	t.buf = append(t.buf, "event: end\ndata: "...)
+	t.buf = append(append(t.buf, raw...), "\n\n"...)
+	_ = t.flush() // nobody is left to tell
+}
+
+// A Poller answers the verb poll from a source.
+type Poller struct{ Source Source }
+
+// Poll answers the verb of that name.
+func (p Poller) Poll(ctx context.Context, in verb.PollRequest) (out verb.PollResult, err error) {
+	size, err := in.Size()
+	if err != nil {
+		return out, err
+	}
+	f, err := NewFilter(in.Types, in.Filter)
+	if err != nil {
+		return out, err
+	}
+	reader, err := p.Source.Read(ctx, in.Since, f, size)
+	if err != nil {
+		return out, err
+	}
+	out.Events = []verb.Event{}
+	for {
+		page, err := reader.Next(ctx)
+		if err != nil {
+			return verb.PollResult{}, err
+		}
+		out.Cursor, out.CaughtUp, out.AsOf = page.Cursor, page.CaughtUp, page.AsOf
+		for i := range page.Events {
+			out.Events = append(out.Events, verb.EventOf(&page.Events[i]))
+		}
+		// A page may be empty though more is to come: it looked at many events.
+		if page.CaughtUp || len(page.Events) > 0 {
+			return out, nil
+		}
+	}
+}

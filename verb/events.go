@@ -1,0 +1,160 @@
+package verb
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/scidex-ai/substrate/artifact"
+)
+
+// Poll reads events that have happened.
+var Poll = Verb[PollRequest, PollResult]{
+	Name:    "poll",
+	Summary: "Read events after a cursor, as far as you may see them; subscribe streams the same.",
+	Effect:  Read,
+	Needs:   toRead,
+}
+
+// Limits of a poll.
+const (
+	MaxEvents     = 1000
+	DefaultEvents = 100
+)
+
+// PollRequest says which events are wanted, and after which. [SubscribePath] takes
+// the same members but limit.
+type PollRequest struct {
+	Types  []string        `json:"types,omitempty" jsonschema:"event types, such as hypothesis.created; the last part may be *; absent for all"`
+	Filter json.RawMessage `json:"filter,omitempty" jsonschema:"JSONLogic over the event, at most 4 KiB: {\"==\":[{\"var\":\"ref.type\"},\"hypothesis\"]}"`
+	Since  *artifact.Seq   `json:"since,omitempty" jsonschema:"cursor of the answer before, or the event_id of the last event that you have; 0 for all that are kept; absent: none yet, only the cursor of now"`
+	Limit  int             `json:"limit,omitempty" jsonschema:"events a page, 1 to 1000; the default is 100"`
+}
+
+// Size returns how many events a page holds.
+func (r *PollRequest) Size() (int, error) {
+	if r.Limit == 0 {
+		return DefaultEvents, nil
+	}
+	if r.Limit < 1 || r.Limit > MaxEvents {
+		return 0, artifact.Invalid(artifact.Problem{
+			Path: "/limit", Constraint: "range", Message: "a page holds 1 to " + strconv.Itoa(MaxEvents) + " events", Value: json.RawMessage(strconv.Itoa(r.Limit)),
+		})
+	}
+	return r.Limit, nil
+}
+
+// PollResult is a page of events, in the order in which they were committed.
+type PollResult struct {
+	Events   []Event      `json:"events"`
+	Cursor   artifact.Seq `json:"cursor"`    // pass it as since, or as Last-Event-ID; it moves though no event passed the filter
+	CaughtUp bool         `json:"caught_up"` // nothing more has happened by now
+	AsOf     artifact.Seq `json:"as_of"`
+}
+
+// An Event is SPEC-001's envelope.
+type Event struct {
+	ID            artifact.Seq    `json:"event_id"` // rises in the order of commits
+	Type          string          `json:"event_type"`
+	OccurredAt    time.Time       `json:"occurred_at"`
+	Source        string          `json:"source"` // what emitted it: hub
+	Actor         artifact.Actor  `json:"actor"`
+	Ref           EventRef        `json:"ref"`
+	Scope         string          `json:"scope"`
+	Payload       json.RawMessage `json:"payload"`
+	SchemaVersion int             `json:"schema_version"` // of this form
+}
+
+// An EventRef says what an event happened to.
+type EventRef struct {
+	Type    string `json:"type"`
+	ID      string `json:"id"`
+	Version string `json:"version,omitempty"` // content hash, of what has versions
+}
+
+// EventOf returns an event as it is told.
+func EventOf(e *artifact.Event) Event {
+	out := Event{
+		ID: e.ID, Type: e.Type, OccurredAt: e.At, Source: "hub", Actor: e.Actor, Scope: e.Scope, Payload: e.Payload, SchemaVersion: 1,
+	}
+	if ref, err := artifact.ParseRef(e.Ref); err == nil { // only refs are stored
+		out.Ref.Type, out.Ref.ID = ref.Type, ref.ID
+		if ref.IsPinned() {
+			out.Ref.Version = ref.Hash.String()
+		}
+	}
+	return out
+}
+
+// SubscribePath is where events are streamed, as server-sent events.
+const SubscribePath = PathPrefix + "subscribe"
+
+// SubscribeRequest says which events are wanted, and after which.
+type SubscribeRequest struct {
+	Types  []string        `json:"types,omitempty" jsonschema:"event types, such as hypothesis.created; the last part may be *; absent for all"`
+	Filter json.RawMessage `json:"filter,omitempty" jsonschema:"JSONLogic over the event, at most 4 KiB"`
+	Since  *artifact.Seq   `json:"since,omitempty" jsonschema:"event_id of the last event that you have; 0 for all that are kept; absent: from now on"`
+}
+
+var subscribeCodec = newCodec[SubscribeRequest]("subscribe")
+
+// SubscribeBody reads a subscription from a request's JSON body.
+func SubscribeBody(req *http.Request) (in SubscribeRequest, err error) {
+	if err := needJSON(req); err != nil {
+		return in, err
+	}
+	raw, err := io.ReadAll(http.MaxBytesReader(nil, req.Body, MaxRequestBytes))
+	if err != nil {
+		return in, bodyError(err, MaxRequestBytes)
+	}
+	return in, subscribeCodec.read(raw, &in)
+}
+
+// SubscribeQuery reads a subscription from query parameters: types, repeated or
+// with commas, filter as JSON, and since.
+func SubscribeQuery(query url.Values) (in SubscribeRequest, err error) {
+	members := make(map[string]any, len(query))
+	for name, values := range query {
+		switch name {
+		case "types":
+			var types []string
+			for _, v := range values {
+				types = append(types, strings.Split(v, ",")...)
+			}
+			members[name] = types
+			continue
+		case "filter":
+			if !json.Valid([]byte(values[0])) {
+				return in, artifact.Invalid(artifact.Problem{Path: "/filter", Constraint: "json", Message: "a filter is JSON", Value: artifact.Received(values[0])})
+			}
+			members[name] = json.RawMessage(values[0])
+		case "since":
+			members[name] = values[0]
+			if seq, err := strconv.ParseInt(values[0], 10, 64); err == nil {
+				members[name] = seq
+			}
+		default:
+			members[name] = values[0]
+		}
+		if len(values) > 1 {
+			return in, artifact.Invalid(artifact.Problem{Path: "/" + artifact.EscapePointer(name), Constraint: "once", Message: "the parameter is given once"})
+		}
+	}
+	raw, err := json.Marshal(members)
+	if err != nil {
+		return in, err
+	}
+	return in, subscribeCodec.read(raw, &in)
+}
+
+// read checks and decodes a request.
+func (c codec[T]) read(raw []byte, into *T) error {
+	if err := checkRequest(raw); err != nil {
+		return err
+	}
+	return c.decode(raw, into)
+}
