@@ -46,7 +46,7 @@ var layers = map[string][]string{
 var pure = map[string][]string{
 	"artifact": {
 		"github.com/gowebpki/jcs", "github.com/santhosh-tekuri/jsonschema/v6", "github.com/agnivade/levenshtein",
-		"golang.org/x/text/", "github.com/evanphx/json-patch/v5", "github.com/wI2L/jsondiff", "github.com/sergi/go-diff", "github.com/diegoholiveira/jsonlogic/v3",
+		"golang.org/x/text/", "github.com/evanphx/json-patch/v5", "github.com/wI2L/jsondiff", "github.com/sergi/go-diff",
 	},
 	"analysis": {"golang.org/x/text/", "github.com/blevesearch/snowballstem"},
 	"query":    {"github.com/gowebpki/jcs"},

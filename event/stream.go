@@ -58,9 +58,8 @@ const MaxStreams = 20_000
 type Stream struct {
 	Source Source
 	Log    *slog.Logger
-	Access func() <-chan struct{}      // closed when something of who may do what has changed
-	Valid  func(context.Context) error // why the caller may no longer subscribe
-	Done   <-chan struct{}             // closed when the server stops; may be nil
+	Access func() <-chan struct{} // closed when something of who may do what has changed
+	Done   <-chan struct{}        // closed when the server stops; may be nil
 
 	open atomic.Int64
 }
@@ -77,6 +76,9 @@ func (s *Stream) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 // serve returns what is wrong before the stream has begun.
 func (s *Stream) serve(w http.ResponseWriter, req *http.Request) error {
+	if err := MayStream(req.Context()); err != nil {
+		return err
+	}
 	in, err := subscription(req)
 	if err != nil {
 		return err
@@ -113,6 +115,22 @@ func (s *Stream) serve(w http.ResponseWriter, req *http.Request) error {
 	return nil
 }
 
+// MayStream returns why the caller in ctx may have no stream: it takes a token, which
+// may end or be revoked while the stream lasts.
+func MayStream(ctx context.Context) error {
+	c, err := verb.CallerFrom(ctx)
+	if err != nil {
+		return err
+	}
+	if c.Anonymous {
+		return verb.Unauthenticated("subscribing needs a token")
+	}
+	if err := c.Valid(); err != nil {
+		return err
+	}
+	return c.NeedSomewhere("subscribing", verb.Viewer)
+}
+
 // subscription reads what is asked for. Last-Event-ID is where a stream broke off,
 // and so wins over since.
 func subscription(req *http.Request) (in verb.SubscribeRequest, err error) {
@@ -144,7 +162,7 @@ func (s *Stream) tell(ctx context.Context, t *teller, reader Reader) {
 	defer quiet.Stop()
 	for {
 		access := s.Access()
-		if err := s.Valid(ctx); err != nil {
+		if err := MayStream(ctx); err != nil {
 			t.end(err)
 			return
 		}

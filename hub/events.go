@@ -250,15 +250,3 @@ func (p *pager) page() event.Page {
 	}
 	return event.Page{Events: p.events, Cursor: p.head, CaughtUp: true, AsOf: p.head}
 }
-
-// mayStream returns why the caller in ctx may no longer subscribe.
-func mayStream(ctx context.Context) error {
-	c, err := verb.CallerFrom(ctx)
-	if err != nil {
-		return err
-	}
-	if err := c.Valid(); err != nil {
-		return err
-	}
-	return c.NeedSomewhere("reading events", verb.Viewer)
-}

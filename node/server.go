@@ -65,7 +65,7 @@ func (n *Node) Server(metrics http.Handler) *Server {
 	mux.Handle("/graphql", n.begun(limiter, n.authenticated(limiter, n.consistent(gql))))
 	mux.Handle(verb.PathPrefix, n.begun(limiter, n.consistent((&verb.Server{Registry: registry, Verifier: n.verifier, Limiter: limiter, Log: n.log}).Handler())))
 	mux.Handle(verb.SubscribePath, n.begun(limiter, n.authenticated(limiter, n.consistent(&event.Stream{
-		Source: n, Log: n.log, Access: n.access.Changed, Valid: stillAllowed, Done: done,
+		Source: n, Log: n.log, Access: n.access.Changed, Done: done,
 	}))))
 	mux.Handle(verb.SessionPath, n.begun(limiter, n.session(limiter)))
 	mux.Handle(verb.SessionPath+"/", n.begun(limiter, n.session(limiter)))

@@ -51,29 +51,29 @@ func (r *PollRequest) Size() (int, error) {
 // PollResult is a page of events, in the order in which they were committed.
 type PollResult struct {
 	Events   []Event      `json:"events"`
-	Cursor   artifact.Seq `json:"cursor"`    // pass it as since, or as Last-Event-ID; it moves though no event passed the filter
-	CaughtUp bool         `json:"caught_up"` // nothing more has happened by now
+	Cursor   artifact.Seq `json:"cursor" jsonschema:"pass it as since, or as Last-Event-ID; it moves on though no event passed the filter"`
+	CaughtUp bool         `json:"caught_up" jsonschema:"nothing more has happened by now"`
 	AsOf     artifact.Seq `json:"as_of"`
 }
 
 // An Event is SPEC-001's envelope.
 type Event struct {
-	ID            artifact.Seq    `json:"event_id"` // rises in the order of commits
-	Type          string          `json:"event_type"`
-	OccurredAt    time.Time       `json:"occurred_at"`
-	Source        string          `json:"source"` // what emitted it: hub
-	Actor         artifact.Actor  `json:"actor"`
-	Ref           EventRef        `json:"ref"`
-	Scope         string          `json:"scope"`
-	Payload       json.RawMessage `json:"payload"`
-	SchemaVersion int             `json:"schema_version"` // of this form
+	ID            artifact.Seq    `json:"event_id" jsonschema:"rises in the order of commits"`
+	Type          string          `json:"event_type" jsonschema:"such as hypothesis.created"`
+	OccurredAt    time.Time       `json:"occurred_at" jsonschema:"when it was written"`
+	Source        string          `json:"source" jsonschema:"what emitted it: hub"`
+	Actor         artifact.Actor  `json:"actor" jsonschema:"who did it"`
+	Ref           EventRef        `json:"ref" jsonschema:"what it happened to"`
+	Scope         string          `json:"scope" jsonschema:"who may see it"`
+	Payload       json.RawMessage `json:"payload" jsonschema:"what the type of event tells beside"`
+	SchemaVersion int             `json:"schema_version" jsonschema:"of this form: 1"`
 }
 
 // An EventRef says what an event happened to.
 type EventRef struct {
-	Type    string `json:"type"`
-	ID      string `json:"id"`
-	Version string `json:"version,omitempty"` // content hash, of what has versions
+	Type    string `json:"type" jsonschema:"type of the artifact; kg_edge for a link, signal for a signal"`
+	ID      string `json:"id" jsonschema:"id within the type"`
+	Version string `json:"version,omitempty" jsonschema:"content hash, of what has versions"`
 }
 
 // EventOf returns an event as it is told.
