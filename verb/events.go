@@ -50,7 +50,7 @@ func (r *PollRequest) Size() (int, error) {
 
 // PollResult is a page of events, in the order in which they were committed.
 type PollResult struct {
-	Events   []Event      `json:"events"`
+	Events   []Event      `json:"events" jsonschema:"in the order of commits"`
 	Cursor   artifact.Seq `json:"cursor" jsonschema:"pass it as since, or as Last-Event-ID; it moves on though no event passed the filter"`
 	CaughtUp bool         `json:"caught_up" jsonschema:"nothing more has happened by now"`
 	AsOf     artifact.Seq `json:"as_of"`

@@ -78,7 +78,6 @@ func newGenerator(t *testing.T, l *lab) *generator {
 		"query": "something", "mode": verb.SearchLexical, "highlight": true, "rerank": false, "facets": []any{"type", "scope"},
 		"search.cursor": (&verb.SearchRequest{Query: "something"}).After(10),
 
-		"types": []any{"hypothesis.*"}, "filter": map[string]any{"==": []any{1, 1}}, "since": 0,
 		"poll.types": []any{"hypothesis.*"}, "poll.filter": map[string]any{"==": []any{1, 1}}, "since": 0,
 		"agents/get.agent": "root", "comment.kind": "question", "agents/list.cursor": verb.EncodeNameCursor("a", "agents\n\n"),
 		"list.cursor":    verb.EncodeCursor(verb.ListCursor{At: l.private.hypothesis.CreatedAt, Type: "hypothesis", ID: "open-h"}, ""),
