@@ -100,7 +100,7 @@ type recentMoment struct {
 
 // follow takes in rows of the log. Where it begins, and after a jump, what came
 // before is not known.
-func (r *recentEvents) follow(rows []logRow) error {
+func (r *recentEvents) follow(rows []logRow) {
 	next := new(recentMoment)
 	if old := r.now.Load(); old != nil && old.last+1 == rows[0].Seq {
 		*next = *old
@@ -121,7 +121,6 @@ func (r *recentEvents) follow(rows []logRow) error {
 		}
 	}
 	r.now.Store(next)
-	return nil
 }
 
 // after returns the public events after a cursor; false when there may be others,

@@ -179,7 +179,8 @@ func Open(ctx context.Context, c Config) (*Hub, error) {
 	}
 	h.metrics = newMetrics(h, c.Metrics)
 	h.pump = newPump(h.db, c.Log, c.PollInterval, c.RingBytes, func(rows []logRow) error {
-		return errors.Join(h.access.follow(rows), h.schemas.follow(rows), h.events.follow(rows))
+		h.events.follow(rows)
+		return errors.Join(h.access.follow(rows), h.schemas.follow(rows))
 	})
 	h.pump.reload = func(ctx context.Context) error {
 		return errors.Join(h.access.load(ctx, h.db), h.schemas.load(ctx, h.db))
