@@ -20,7 +20,7 @@ var layers = map[string][]string{
 	"artifact":                 {},
 	"analysis":                 {"artifact"},
 	"query":                    {"artifact"},
-	"verb":                     {"artifact", "analysis"},
+	"verb":                     {"artifact", "analysis", "query"},
 	"event":                    {"artifact", "verb"},
 	"replicate":                {"artifact"},
 	"hub":                      {"artifact", "analysis", "event", "query", "verb", "replicate"},

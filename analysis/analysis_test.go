@@ -72,13 +72,14 @@ func TestParse(t *testing.T) {
 	for _, test := range []struct{ query, tsquery, match string }{
 		{`neurons`, `('neuron') | 'K'`, `("neuron") OR "K"`},
 		{`"tau protein"`, `'tau' <-> 'protein'`, `"tau" + "protein"`},
-		{`tau -mouse`, `'tau' & !('mous')`, `("tau") NOT ("mous")`},
+		{`tau -mouse`, `('tau') & !('mous')`, `("tau") NOT ("mous")`},
 		{`tau OR amyloid`, `('tau') | ('amyloid')`, `("tau") OR ("amyloid")`},
 		{`micro*`, `'micro':*`, `"micro" *`},
 		{`the role of tau`, `(('role') & ('tau')) | 'K'`, `(("role") AND ("tau")) OR "K"`},
 		{`"vitamin A" IL-6`, `('vitamin' <-> 'a') & (('il' <-> '6') | ('il6'))`, `("vitamin" + "a") AND (("il" + "6") OR ("il6"))`},
-		{`PI3K/AKT -x`, `((('pi' <-> '3' <-> 'k') | ('pi3k')) & ('akt')) | ('pi3kakt') & !('x')`, `(((("pi" + "3" + "k") OR ("pi3k")) AND ("akt")) OR ("pi3kakt")) NOT ("x")`},
-		{`a' | b:* & !c`, `('a') & ('b') & ('c')`, ``},
+		{`PI3K/AKT -x`, `(((('pi' <-> '3' <-> 'k') | ('pi3k')) & ('akt')) | ('pi3kakt')) & !('x')`, `(((("pi" + "3" + "k") OR ("pi3k")) AND ("akt")) OR ("pi3kakt")) NOT ("x")`},
+		{`-gef "non small" OR x`, `(('non' <-> 'small') & !('gef')) | ('x')`, `(("non" + "small") NOT ("gef")) OR ("x")`},
+		{`a' | b:* & !c`, ``, ``},
 		{`x NEAR(y z) col:w ^q {a}`, ``, ``},
 	} {
 		q, err := Parse(test.query, "/query")

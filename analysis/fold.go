@@ -29,12 +29,12 @@ var plainly = map[rune]string{
 }
 
 // greekNames names the letters of the Greek alphabet; the second form is the Latin
-// letter that is often written for them.
+// letter that people write for one, such as NFkB, where they do.
 var greekNames = map[rune][2]string{
-	'α': {"alpha", "a"}, 'β': {"beta", "b"}, 'γ': {"gamma", "g"}, 'δ': {"delta", "d"}, 'ε': {"epsilon", "e"}, 'ζ': {"zeta", "z"},
-	'η': {"eta", "h"}, 'θ': {"theta", "q"}, 'ι': {"iota", "i"}, 'κ': {"kappa", "k"}, 'λ': {"lambda", "l"}, 'μ': {"mu", "u"},
-	'ν': {"nu", "n"}, 'ξ': {"xi", "x"}, 'ο': {"omicron", "o"}, 'π': {"pi", "p"}, 'ρ': {"rho", "r"}, 'σ': {"sigma", "s"},
-	'τ': {"tau", "t"}, 'υ': {"upsilon", "u"}, 'φ': {"phi", "f"}, 'χ': {"chi", "c"}, 'ψ': {"psi", "y"}, 'ω': {"omega", "w"},
+	'α': {"alpha", "a"}, 'β': {"beta", "b"}, 'γ': {"gamma", "g"}, 'δ': {"delta", "d"}, 'ε': {"epsilon", "e"}, 'ζ': {"zeta"},
+	'η': {"eta"}, 'θ': {"theta"}, 'ι': {"iota"}, 'κ': {"kappa", "k"}, 'λ': {"lambda"}, 'μ': {"mu", "u"},
+	'ν': {"nu"}, 'ξ': {"xi"}, 'ο': {"omicron"}, 'π': {"pi"}, 'ρ': {"rho"}, 'σ': {"sigma"},
+	'τ': {"tau"}, 'υ': {"upsilon"}, 'φ': {"phi"}, 'χ': {"chi"}, 'ψ': {"psi"}, 'ω': {"omega"},
 }
 
 var greekByName = func() map[string]rune {

@@ -225,9 +225,9 @@ func (s *scanner) endWord() {
 const maxGreekLetters = 3
 
 // brief has the names that words end with when a Greek letter is written out, such as
-// TNFalpha; the short ones end too many other words.
+// TNFalpha, with the Latin letters for them; the short ones end too many other words.
 var brief = map[string]string{
-	"alpha": "a", "beta": "b", "gamma": "g", "delta": "d", "epsilon": "e", "kappa": "k", "lambda": "l", "omega": "w", "sigma": "s", "theta": "q",
+	"alpha": "a", "beta": "b", "gamma": "g", "delta": "d", "epsilon": "e", "kappa": "k", "lambda": "", "omega": "", "sigma": "", "theta": "",
 }
 
 const longestName = len("epsilon")
@@ -238,7 +238,8 @@ func nameAtEnd(text string) string {
 		return ""
 	}
 	for n := min(len(text), longestName); n >= 4; n-- {
-		if end := text[len(text)-n:]; brief[end] != "" {
+		end := text[len(text)-n:]
+		if _, ok := brief[end]; ok {
 			return end
 		}
 	}

@@ -12,7 +12,7 @@ type syntax struct {
 
 var tsquery = syntax{
 	and: " & ", or: " | ", open: "(", shut: ")", follow: " <-> ",
-	not: func(all, none string) string { return all + " & !(" + none + ")" },
+	not: func(all, none string) string { return "(" + all + ") & !(" + none + ")" },
 	term: func(b *strings.Builder, term string, prefix bool) {
 		quote(b, term)
 		if prefix {
@@ -50,6 +50,15 @@ func (q *Query) TSKey() string {
 		return "'" + keyMark + "'"
 	}
 	return "'" + q.key + "'"
+}
+
+// Name returns the argument of MATCH for what has the query's text for a name; where
+// the text is none, for nothing.
+func (q *Query) Name() string {
+	if q.key == "" {
+		return `"` + keyMark + `"`
+	}
+	return `"` + q.key + `"`
 }
 
 // Match returns the query as the argument of FTS5's MATCH.

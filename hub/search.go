@@ -9,30 +9,39 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/scidex-ai/substrate/analysis"
+	"github.com/scidex-ai/substrate/query"
 	"github.com/scidex-ai/substrate/verb"
 )
 
-// The words of a search are $3, the whole of them as a name $4. Weights are those of
-// D, C, B and A. What stands often in a long text counts for little more than what
-// stands a few times in a short one.
+// Weights are those of D, C, B and A. What stands often in a long text counts for
+// little more than what stands a few times in a short one. {words} are those of the
+// search, {name} the whole of them as a name. Content is asked for by $3.
 const (
-	searchScore = `(k.rank / (k.rank + 1) / (1 + ln(1 + length(d.words))) + CASE WHEN d.words @@ $4::text::tsquery THEN 100 ELSE 0 END)::float8`
+	searchScore = `(k.rank / (k.rank + 1) / (1 + ln(1 + length(d.words))) + CASE WHEN d.words @@ {name} THEN 100 ELSE 0 END)::float8`
 	searchRank  = `
-		CROSS JOIN LATERAL (SELECT ts_rank_cd('{0.1, 0.2, 0.4, 1}', d.words, $3::text::tsquery) AS rank) k`
-	searchWhere = `
-		WHERE d.words @@ $3::text::tsquery AND a.is_latest AND` + visible
-	searchFrom = `
+		CROSS JOIN LATERAL (SELECT ts_rank_cd('{0.1, 0.2, 0.4, 1}', d.words, {words}) AS rank) k`
+	searchVersion = `
+		JOIN artifact_revision r ON r.type = a.type AND r.id = a.id AND r.revision = a.revision`
+	wordsFrom = `
 		FROM search_document d JOIN artifact a ON a.type = d.type AND a.id = d.id`
-	hitsQuery = `
-		SELECT a.type, a.id, ` + searchScore + ` AS score` + searchFrom + searchRank + searchWhere
+	wordsWhere = `
+		WHERE d.words @@ {words} AND a.is_latest AND` + visible
+	wordsQuery = `
+		SELECT a.type, a.id, ` + searchScore + ` AS score` + wordsFrom + searchRank + searchVersion + wordsWhere
+	structuredFrom = `
+		FROM artifact a` + searchVersion + `
+		WHERE a.is_latest AND` + visible
+	structuredQuery = `
+		SELECT a.type, a.id, 0::float8 AS score` + structuredFrom
 	hitColumns = `
-		SELECT` + artifactColumns + `, CASE WHEN $5 THEN r.content ELSE '' END, (` + headQuery + `), h.score
-		FROM hit h JOIN artifact a ON a.type = h.type AND a.id = h.id
-		JOIN artifact_revision r ON r.type = a.type AND r.id = a.id AND r.revision = a.revision
+		SELECT` + artifactColumns + `, CASE WHEN $3 THEN r.content ELSE '' END, (` + headQuery + `), h.score
+		FROM hit h JOIN artifact a ON a.type = h.type AND a.id = h.id` + searchVersion + `
 		WHERE` + visible + `
 		ORDER BY h.score DESC, a.type, a.id`
-	facetQuery = `
-		SELECT a.type, a.state, a.scope` + searchFrom + searchWhere
+	countWordsQuery = `
+		SELECT a.type, a.state, a.scope, $3::boolean` + wordsFrom + searchVersion + wordsWhere
+	countStructuredQuery = `
+		SELECT a.type, a.state, a.scope, $3::boolean` + structuredFrom
 )
 
 // search answers the verb of that name.
@@ -56,11 +65,10 @@ func (h *Hub) search(ctx context.Context, in verb.SearchRequest) (out verb.Searc
 	if behind != nil {
 		out.Degraded = []verb.Degradation{verb.IndexBuilding(behind)}
 	}
-	args := []any{c.VisibleScopes(), c.Actor.ID, p.Words.TSQuery(), p.Words.TSKey(), in.IncludeContent || in.Highlight}
-	conditions, args := searchConditions(p, args)
-	query := `WITH hit AS MATERIALIZED (` + hitsQuery + conditions +
+	find, args := searchQuery(c, p, wordsQuery, structuredQuery)
+	text := `WITH hit AS MATERIALIZED (` + find +
 		` ORDER BY score DESC, a.type, a.id LIMIT ` + strconv.Itoa(p.ReadSize()) + ` OFFSET ` + strconv.Itoa(p.Offset) + `)` + hitColumns
-	rows, err := h.db.Query(ctx, query, args...)
+	rows, err := h.db.Query(ctx, text, args...)
 	if err != nil {
 		return out, callerError(fmt.Errorf("search: %w", err))
 	}
@@ -90,28 +98,44 @@ func (h *Hub) search(ctx context.Context, in verb.SearchRequest) (out verb.Searc
 	return out, err
 }
 
-// searchConditions adds what a request asks for beside words.
-func searchConditions(p *verb.SearchPlan, args []any) (string, []any) {
+// searchQuery returns one of two queries, by words or structured, with what a request
+// asks for beside.
+func searchQuery(c *verb.Caller, p *verb.SearchPlan, words, structured string) (string, []any) {
+	s := &query.Statement{Dialect: query.Postgres, Scopes: c.VisibleScopes()}
+	if len(p.Types) == 1 {
+		s.Type = p.Types[0]
+	}
+	s.Arg(c.VisibleScopes())
+	s.Arg(c.Actor.ID)
+	s.Arg(p.IncludeContent || p.Highlight)
 	var b strings.Builder
-	arg := func(v any) string {
-		args = append(args, v)
-		return "$" + strconv.Itoa(len(args))
+	if p.Words == nil {
+		b.WriteString(structured)
+	} else {
+		words = strings.ReplaceAll(words, "{words}", s.Arg(p.Words.TSQuery())+"::tsquery")
+		if strings.Contains(words, "{name}") {
+			words = strings.ReplaceAll(words, "{name}", s.Arg(p.Words.TSKey())+"::tsquery")
+		}
+		b.WriteString(words)
 	}
 	if len(p.Types) == 0 {
 		b.WriteString(` AND a.audience = 'scope'`) // messages are found when they are asked for
 	} else {
-		b.WriteString(` AND a.type = ANY (` + arg(p.Types) + `)`)
+		b.WriteString(` AND a.type = ANY (` + s.Arg(p.Types) + `)`)
 	}
 	if p.Scope != "" {
-		b.WriteString(` AND a.scope = ` + arg(p.Scope))
+		b.WriteString(` AND a.scope = ` + s.Arg(p.Scope))
 	}
-	return b.String(), args
+	if p.Where != nil {
+		b.WriteString(` AND ` + s.Where(p.Where))
+	}
+	return b.String(), s.Args()
 }
 
 // finish adds to a hit what was asked for, and takes out what was not.
 func (h *Hub) finish(p *verb.SearchPlan, hit *verb.SearchHit) {
 	a := &hit.Artifact
-	if p.Highlight {
+	if p.Highlight && p.Words != nil {
 		if schema := h.schemas.get(a.Type); schema != nil {
 			hit.Highlights = p.Words.Highlights(analysis.NewRule(schema).Fields(a.Title, a.Content))
 		}
@@ -125,14 +149,15 @@ func (h *Hub) finish(p *verb.SearchPlan, hit *verb.SearchHit) {
 
 // facets counts all hits, not those of the page alone.
 func (h *Hub) facets(ctx context.Context, c *verb.Caller, p *verb.SearchPlan, out *verb.SearchResponse) error {
-	conditions, args := searchConditions(p, []any{c.VisibleScopes(), c.Actor.ID, p.Words.TSQuery()})
-	rows, err := h.db.Query(ctx, facetQuery+conditions+` LIMIT `+strconv.Itoa(verb.MaxFacetMatches+1), args...)
+	find, args := searchQuery(c, p, countWordsQuery, countStructuredQuery)
+	rows, err := h.db.Query(ctx, find+` LIMIT `+strconv.Itoa(verb.MaxFacetMatches+1), args...)
 	if err != nil {
 		return err
 	}
 	count := verb.NewFacetCounter(p)
 	var typ, state, scope string
-	if _, err := pgx.ForEachRow(rows, []any{&typ, &state, &scope}, func() error {
+	var unused bool
+	if _, err := pgx.ForEachRow(rows, []any{&typ, &state, &scope, &unused}, func() error {
 		count.Add(typ, state, scope)
 		return nil
 	}); err != nil {

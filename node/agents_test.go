@@ -27,6 +27,7 @@ type twin struct {
 	store *node.Store
 	reads *verb.Registry // of the store
 	feed  replicate.Reader
+	path  string // of the store
 }
 
 func newTwin(t *testing.T, scopes ...string) *twin {
@@ -44,7 +45,8 @@ func newTwin(t *testing.T, scopes ...string) *twin {
 			t.Error(err)
 		}
 	})
-	w := &twin{hub: h, verbs: h.Verbs(), store: openStore(t, t.TempDir()+"/replica.db")}
+	path := t.TempDir() + "/replica.db"
+	w := &twin{hub: h, verbs: h.Verbs(), path: path, store: openStore(t, path)}
 	w.reads = registry(w.store)
 	reader, hello, err := h.Open(t.Context(), replicate.Position{}, scopes)
 	if err != nil {
@@ -72,6 +74,16 @@ func (w *twin) atHub(ctx context.Context, agent string, permissions ...string) c
 
 func (w *twin) atNode(ctx context.Context, agent string, permissions ...string) context.Context {
 	return w.as(ctx, w.store.Access(), agent, permissions...)
+}
+
+// reopen closes the store and opens it again.
+func (w *twin) reopen(t *testing.T) {
+	t.Helper()
+	if err := w.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.store = openStore(t, w.path)
+	w.reads = registry(w.store)
 }
 
 // catchUp applies what the hub has written.

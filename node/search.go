@@ -5,32 +5,43 @@ import (
 	"database/sql"
 	"encoding/json"
 	"slices"
+	"strings"
 
+	"github.com/scidex-ai/substrate/query"
 	"github.com/scidex-ai/substrate/verb"
 )
 
-// The weights are those of analysis.Columns. bm25 is lower for what is better.
+// The weights are those of analysis.Columns. bm25 is lower for what is better. {name}
+// is the whole of the words as a name: what has it comes first.
 const (
-	searchFrom = `FROM search_index CROSS JOIN search_document AS d ON d.n = search_index.rowid
+	searchScore = `bm25(search_index, 1, 5, 2, 1.5, 1, 5, 1) - CASE WHEN d.n IN (SELECT rowid FROM search_index WHERE search_index MATCH {name}) THEN 100 ELSE 0 END`
+	searchFrom  = `FROM search_index CROSS JOIN search_document AS d ON d.n = search_index.rowid
 			WHERE search_index MATCH ?1 AND d.scope IN ({scopes})
 				AND (?2 = '' OR d.type IN (SELECT value FROM json_each(?2))) AND (?3 = '' OR d.scope = ?3)`
-	searchSQL = `WITH hit (type, id, score) AS MATERIALIZED (
-			SELECT d.type, d.id, bm25(search_index, 100, 5, 2, 1.5, 1, 5, 1) AS score
-			` + searchFrom + `
-			ORDER BY score, d.type, d.id LIMIT ?4 OFFSET ?5
-		)
+	hitArtifacts = `
 		SELECT a.type, a.id, a.scope, a.revision, a.content_hash, a.schema_version, a.title, a.state,
 			a.created_at, a.created_by, a.updated_at, a.updated_by, a.is_latest, a.superseded_by, a.quality_score,
-			r.additional_signatures, r.redaction, CASE WHEN ?6 THEN r.content END, -h.score
+			r.additional_signatures, r.redaction, CASE WHEN {content} THEN r.content END, -h.score
 		FROM hit AS h CROSS JOIN artifact AS a ON a.type = h.type AND a.id = h.id
 		CROSS JOIN artifact_revision AS r ON r.type = a.type AND r.id = a.id AND r.revision = a.revision
 		WHERE a.scope IN ({scopes})
 		ORDER BY h.score, a.type, a.id`
+	hitsOfWords = `WITH hit (type, id, score) AS MATERIALIZED (
+			SELECT d.type, d.id, ` + searchScore + ` AS score
+			` + searchFrom + `
+			ORDER BY score, d.type, d.id LIMIT ?4 OFFSET ?5
+		)` + hitArtifacts
 	searchFacetsSQL = `SELECT a.type, a.state, a.scope
 		FROM (SELECT d.type, d.id ` + searchFrom + ` LIMIT ?4) AS h
 		CROSS JOIN artifact AS a ON a.type = h.type AND a.id = h.id
 		WHERE a.scope IN ({scopes})`
+	filteredHits = `WITH hit (type, id, score) AS MATERIALIZED (
+			SELECT a.type, a.id, {score} AS score {found} ORDER BY score, a.type, a.id LIMIT {size} OFFSET {offset}
+		)` + hitArtifacts
+	filteredFacets = `SELECT a.type, a.state, a.scope {found} LIMIT {most}`
 )
+
+var searchSQL = strings.NewReplacer("{content}", "?6", "{name}", "?7").Replace(hitsOfWords)
 
 // search answers the verb of that name.
 func (s *Store) search(ctx context.Context, in verb.SearchRequest) (out verb.SearchResponse, err error) {
@@ -45,16 +56,7 @@ func (s *Store) search(ctx context.Context, in verb.SearchRequest) (out verb.Sea
 	if err != nil {
 		return out, err
 	}
-	types := ""
-	if len(in.Types) > 0 {
-		raw, err := json.Marshal(in.Types)
-		if err != nil {
-			return out, err
-		}
-		types = string(raw)
-	}
-	match := p.Words.Match()
-	stmt, args, err := s.read.search.bind(ctx, match, types, in.Scope, p.ReadSize(), p.Offset, in.IncludeContent || in.Highlight) //nolint:sqlclosecheck // kept for the next search
+	find, err := s.finder(ctx, p)
 	if err != nil {
 		return out, err
 	}
@@ -69,7 +71,7 @@ func (s *Store) search(ctx context.Context, in verb.SearchRequest) (out verb.Sea
 	if err := tx.StmtContext(ctx, s.read.applied).QueryRowContext(ctx).Scan(&out.AsOf); err != nil { //nolint:sqlclosecheck // the transaction closes it
 		return out, err
 	}
-	if err := s.hits(ctx, tx.StmtContext(ctx, stmt), args, &out); err != nil { //nolint:sqlclosecheck // the transaction closes it
+	if err := find.hits(ctx, tx, &out); err != nil {
 		return verb.SearchResponse{}, err
 	}
 	p.Finish(&out)
@@ -79,15 +81,92 @@ func (s *Store) search(ctx context.Context, in verb.SearchRequest) (out verb.Sea
 	if len(in.Facets) == 0 {
 		return out, nil
 	}
-	stmt, args, err = s.read.searchFacets.bind(ctx, match, types, in.Scope, verb.MaxFacetMatches+1) //nolint:sqlclosecheck // kept for the next search
-	if err != nil {
-		return verb.SearchResponse{}, err
-	}
-	return out, s.facets(ctx, tx.StmtContext(ctx, stmt), args, p, &out) //nolint:sqlclosecheck // the transaction closes it
+	return out, find.facets(ctx, tx, p, &out)
 }
 
-func (s *Store) hits(ctx context.Context, stmt *sql.Stmt, args []any, out *verb.SearchResponse) error {
-	rows, err := stmt.QueryContext(ctx, args...)
+// A finder is a search as this store is asked.
+type finder struct {
+	hitsStmt, facetsStmt *sql.Stmt // kept for the next search; nil for one with a filter
+	hitsText, facetsText string
+	hitsArgs, facetsArgs []any
+}
+
+// finder prepares a search. One with a filter has a text of its own.
+func (s *Store) finder(ctx context.Context, p *verb.SearchPlan) (f finder, err error) {
+	if p.Where != nil {
+		c, err := reader(ctx)
+		if err != nil {
+			return f, err
+		}
+		f.hitsText, f.hitsArgs = filtered(c, p, filteredHits)
+		f.facetsText, f.facetsArgs = filtered(c, p, filteredFacets)
+		return f, nil
+	}
+	types := ""
+	if len(p.Types) > 0 {
+		raw, err := json.Marshal(p.Types)
+		if err != nil {
+			return f, err
+		}
+		types = string(raw)
+	}
+	match := p.Words.Match()
+	f.hitsStmt, f.hitsArgs, err = s.read.search.bind(ctx, match, types, p.Scope, p.ReadSize(), p.Offset, p.IncludeContent || p.Highlight, p.Words.Name()) //nolint:sqlclosecheck // kept for the next search
+	if err == nil && len(p.Facets) > 0 {
+		f.facetsStmt, f.facetsArgs, err = s.read.searchFacets.bind(ctx, match, types, p.Scope, verb.MaxFacetMatches+1) //nolint:sqlclosecheck // kept for the next search
+	}
+	return f, err
+}
+
+// filtered writes a search with a filter: by words too, or by it alone. In the form
+// {found} is the rows that are found, {score} how well, {page} which of them.
+func filtered(c *verb.Caller, p *verb.SearchPlan, form string) (string, []any) {
+	s := &query.Statement{Dialect: query.SQLite, Scopes: c.VisibleScopes()}
+	if len(p.Types) == 1 {
+		s.Type = p.Types[0]
+	}
+	var b strings.Builder
+	score := "0.0"
+	b.WriteString(`FROM artifact AS a`)
+	if p.Words != nil {
+		score = strings.ReplaceAll(searchScore, "{name}", s.Arg(p.Words.Name()))
+		b.Reset()
+		b.WriteString(`FROM search_index CROSS JOIN search_document AS d ON d.n = search_index.rowid
+			CROSS JOIN artifact AS a ON a.type = d.type AND a.id = d.id`)
+	}
+	b.WriteString(` CROSS JOIN artifact_revision AS r ON r.type = a.type AND r.id = a.id AND r.revision = a.revision WHERE `)
+	if p.Words != nil {
+		b.WriteString(`search_index MATCH ` + s.Arg(p.Words.Match()) + ` AND `)
+	}
+	b.WriteString(s.Visible("a.scope") + ` AND a.is_latest = 1`)
+	if len(p.Types) > 0 {
+		raw, err := json.Marshal(p.Types)
+		if err != nil { // texts
+			raw = []byte("[]")
+		}
+		b.WriteString(` AND a.type IN (SELECT value FROM json_each(` + s.Arg(string(raw)) + `))`)
+	}
+	if p.Scope != "" {
+		b.WriteString(` AND a.scope = ` + s.Arg(p.Scope))
+	}
+	b.WriteString(` AND ` + s.Where(p.Where))
+	text := strings.NewReplacer(
+		"{found}", b.String(), "{score}", score, "{size}", s.Arg(p.ReadSize()), "{offset}", s.Arg(p.Offset), "{content}", s.Arg(p.IncludeContent || p.Highlight),
+		"{most}", s.Arg(verb.MaxFacetMatches+1), "a.scope IN ("+scopesMark+")", s.Visible("a.scope"),
+	).Replace(form)
+	return text, s.Args()
+}
+
+// run runs a statement that is kept, or else a text.
+func run(ctx context.Context, tx *sql.Tx, kept *sql.Stmt, text string, args []any) (*sql.Rows, error) {
+	if kept == nil {
+		return tx.QueryContext(ctx, text, args...)
+	}
+	return tx.StmtContext(ctx, kept).QueryContext(ctx, args...) //nolint:sqlclosecheck // the transaction closes it
+}
+
+func (f *finder) hits(ctx context.Context, tx *sql.Tx, out *verb.SearchResponse) error {
+	rows, err := run(ctx, tx, f.hitsStmt, f.hitsText, f.hitsArgs)
 	if err != nil {
 		return err
 	}
@@ -105,7 +184,7 @@ func (s *Store) hits(ctx context.Context, stmt *sql.Stmt, args []any, out *verb.
 // finish adds to a hit what was asked for, and takes out what was not.
 func (s *Store) finish(p *verb.SearchPlan, hit *verb.SearchHit) {
 	a := &hit.Artifact
-	if p.Highlight {
+	if p.Highlight && p.Words != nil {
 		if rule := s.write.index.rule(a.Type); rule != nil {
 			hit.Highlights = p.Words.Highlights(rule.Fields(a.Title, a.Content))
 		}
@@ -118,8 +197,8 @@ func (s *Store) finish(p *verb.SearchPlan, hit *verb.SearchHit) {
 }
 
 // facets counts all hits, not those of the page alone.
-func (s *Store) facets(ctx context.Context, stmt *sql.Stmt, args []any, p *verb.SearchPlan, out *verb.SearchResponse) error {
-	rows, err := stmt.QueryContext(ctx, args...)
+func (f *finder) facets(ctx context.Context, tx *sql.Tx, p *verb.SearchPlan, out *verb.SearchResponse) error {
+	rows, err := run(ctx, tx, f.facetsStmt, f.facetsText, f.facetsArgs)
 	if err != nil {
 		return err
 	}

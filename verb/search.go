@@ -10,6 +10,7 @@ import (
 
 	"github.com/scidex-ai/substrate/analysis"
 	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/query"
 )
 
 // Search finds artifacts by words.
@@ -45,16 +46,17 @@ var searchFacets = []string{"type", "state", "scope"}
 
 // SearchRequest asks for what holds some words.
 type SearchRequest struct {
-	Query          string   `json:"query" jsonschema:"words that must all be there; \"quotes\" for a phrase, OR between alternatives, a minus before what must not be there, a star after the beginning of a word; at most 4096 bytes"`
-	Types          []string `json:"types,omitempty" jsonschema:"registered artifact types; absent for all"`
-	Scope          string   `json:"scope,omitempty" jsonschema:"one scope; absent for all that you may see"`
-	Mode           string   `json:"mode,omitempty" jsonschema:"auto (the default), lexical, semantic, hybrid or structured; mode_used tells what ran"`
-	Limit          int      `json:"limit,omitempty" jsonschema:"hits a page, 1 to 200; the default is 50"`
-	Cursor         string   `json:"cursor,omitempty" jsonschema:"next_cursor of the page before, from a request alike but for the cursor; pages lead to the first 1000 hits"`
-	Rerank         bool     `json:"rerank,omitempty" jsonschema:"true has a model order the first hits anew, where one is configured"`
-	Highlight      bool     `json:"highlight,omitempty" jsonschema:"true adds where the words stand"`
-	Facets         []string `json:"facets,omitempty" jsonschema:"what to count the hits by: type, state, scope"`
-	IncludeContent bool     `json:"include_content,omitempty" jsonschema:"true adds each artifact's content"`
+	Query          string          `json:"query,omitempty" jsonschema:"words that must all be there; \"quotes\" for a phrase, OR between alternatives, a minus before what must not be there, a star after the beginning of a word; at most 4096 bytes; in every mode but structured"`
+	Types          []string        `json:"types,omitempty" jsonschema:"registered artifact types; absent for all"`
+	Scope          string          `json:"scope,omitempty" jsonschema:"one scope; absent for all that you may see"`
+	Filter         json.RawMessage `json:"filter,omitempty" jsonschema:"condition on the artifacts, as list takes it"`
+	Mode           string          `json:"mode,omitempty" jsonschema:"auto (the default), lexical, semantic, hybrid, or structured, which asks for a filter and no words; mode_used tells what ran"`
+	Limit          int             `json:"limit,omitempty" jsonschema:"hits a page, 1 to 200; the default is 50"`
+	Cursor         string          `json:"cursor,omitempty" jsonschema:"next_cursor of the page before, from a request alike but for the cursor; pages lead to the first 1000 hits"`
+	Rerank         bool            `json:"rerank,omitempty" jsonschema:"true has a model order the first hits anew, where one is configured"`
+	Highlight      bool            `json:"highlight,omitempty" jsonschema:"true adds where the words stand"`
+	Facets         []string        `json:"facets,omitempty" jsonschema:"what to count the hits by: type, state, scope"`
+	IncludeContent bool            `json:"include_content,omitempty" jsonschema:"true adds each artifact's content"`
 }
 
 // SearchResponse is a page of hits, the best first, ties by ref.
@@ -96,9 +98,10 @@ func IndexBuilding(types []string) Degradation {
 // A SearchPlan is a request that was checked.
 type SearchPlan struct {
 	*SearchRequest
-	Words  *analysis.Query
-	Size   int // hits on the page
-	Offset int // hits before it
+	Words  *analysis.Query // nil in the mode structured
+	Where  *query.Filter   // nil for none
+	Size   int             // hits on the page
+	Offset int             // hits before it
 	filter string
 }
 
@@ -112,8 +115,17 @@ func (r *SearchRequest) Plan(known []string) (*SearchPlan, error) {
 		}
 	}
 	var err error
-	p.Words, err = analysis.Parse(r.Query, "/query")
-	collect(err)
+	filter, faults := query.Parse(r.Filter, "/filter")
+	p.Where, problems = filter, append(problems, faults...)
+	switch structured := r.Mode == SearchStructured; {
+	case !structured:
+		p.Words, err = analysis.Parse(r.Query, "/query")
+		collect(err)
+	case r.Query != "":
+		problems = append(problems, artifact.Problem{Path: "/query", Constraint: "structured", Message: "a structured search has a filter and no words"})
+	case filter == nil && faults == nil:
+		problems = append(problems, artifact.Problem{Path: "/filter", Constraint: "required", Message: "a structured search has a filter"})
+	}
 	p.Size, err = PageSize(r.Limit)
 	collect(err)
 	if r.Mode != "" && !slices.Contains(searchModes, r.Mode) {
@@ -152,6 +164,9 @@ func (r *SearchRequest) Plan(known []string) (*SearchPlan, error) {
 func (r *SearchRequest) hits() string {
 	same := *r
 	same.Limit, same.Cursor, same.Highlight, same.IncludeContent, same.Facets = 0, "", false, false, nil
+	if filter, faults := query.Parse(r.Filter, ""); faults == nil {
+		same.Filter = filter.Canonical()
+	}
 	raw, err := json.Marshal(same)
 	if err != nil { // a struct of texts and JSON that was read
 		return ""
@@ -186,7 +201,9 @@ func (p *SearchPlan) ReadSize() int { return p.Size + 1 }
 
 // Finish cuts the hits that were read to the page, and adds the cursor of the next one.
 func (p *SearchPlan) Finish(out *SearchResponse) {
-	out.ModeUsed = SearchLexical
+	if out.ModeUsed = SearchLexical; p.Words == nil {
+		out.ModeUsed = SearchStructured
+	}
 	if out.Degraded == nil {
 		out.Degraded = []Degradation{}
 	}
