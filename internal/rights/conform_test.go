@@ -1,0 +1,396 @@
+package rights_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/internal/load"
+	"github.com/scidex-ai/substrate/sample"
+	"github.com/scidex-ai/substrate/verb"
+)
+
+// A readCase is a read that hub and node must answer alike. Its pages are read to
+// the end.
+type readCase struct {
+	verb    string
+	request request
+	// who asks; "" for one who is a member of no lab.
+	who string
+	// status that is wanted; 0 for any that both answer.
+	status int
+	// unordered names the member that holds the page where scores decide the order,
+	// which each store makes its own.
+	unordered string
+}
+
+// TestReadsConform asks every read verb, of real data and of what is odd, at the hub
+// and at a node that follows it, and compares the answers field by field. With
+// SCIDEX_TEST_DATA the data is of that folder, else it is the sample.
+func TestReadsConform(t *testing.T) {
+	w := newWorld(t, "lab-a")
+	w.grant(t, "lab-a", "ada", verb.Contributor)
+	w.enrol(t, atNode, "A", "lab-a")
+	w.loadData(t)
+	odd := w.makeOdd(t)
+	w.settle(t)
+	tokens := map[string]string{"": w.token(t, "out", nil, verb.Viewer), "ada": w.token(t, "ada", nil, verb.Viewer), "nobody": ""}
+	cases := slices.Concat(w.artifactCases(t), w.oddCases(t, odd), schemaCases(), listCases(), w.searchCases(t))
+	asked, answered := map[string]int{}, 0
+	for i, c := range cases {
+		t.Run(fmt.Sprint(c.verb, "/", i), func(t *testing.T) {
+			asked[c.verb]++
+			if w.conform(t, tokens[c.who], c) {
+				answered++
+			}
+		})
+	}
+	for _, v := range verbs() {
+		if v.Effect == verb.Read && !strings.Contains(v.Name, "/") && asked[v.Name] < 4 {
+			t.Errorf("%s: %d cases", v.Name, asked[v.Name])
+		}
+	}
+	t.Logf("%d cases, of which %d are answered: %v", len(cases), answered, asked)
+	if len(cases) < 300 || answered < len(cases)/2 {
+		t.Errorf("%d cases, of which %d are answered; want 300, and half of them", len(cases), answered)
+	}
+}
+
+// maxPages ends what would go on for ever.
+const maxPages = 400
+
+// conform asks hub and node for each page and compares them. It reports whether they
+// are answers and no errors.
+func (w *world) conform(t *testing.T, token string, c readCase) (answered bool) {
+	t.Helper()
+	var pages [2][]any
+	for i, door := range []string{atHub, atNode} {
+		r := c.request
+		for range maxPages {
+			a := w.ask(t, door, token, c.verb, r)
+			if c.status != 0 && a.status != c.status {
+				t.Fatalf("%s: %s %s = %d %.500s, want %d", door, c.verb, text(r), a.status, a.body, c.status)
+			}
+			page := decoded(t, a.body)
+			next, _ := page["next_cursor"].(string)
+			delete(page, "as_of")
+			delete(page, "next_cursor")
+			pages[i] = append(pages[i], a.status, page)
+			if next == "" {
+				break
+			}
+			r = r.with(request{"cursor": next})
+		}
+		if len(pages[i]) == 2*maxPages {
+			t.Fatalf("%s: %s %s goes on after %d pages", door, c.verb, text(c.request), maxPages)
+		}
+	}
+	answered = pages[0][0] == 200
+	if c.unordered != "" {
+		for i := range pages {
+			pages[i] = matches(pages[i], c.unordered)
+		}
+	}
+	if diff := cmp.Diff(pages[0], pages[1]); diff != "" {
+		t.Errorf("%s %s differs (-hub +node):\n%.3000s", c.verb, text(c.request), diff)
+	}
+	return answered
+}
+
+// decoded keeps numbers as they are written.
+func decoded(t *testing.T, body string) (page map[string]any) {
+	t.Helper()
+	d := json.NewDecoder(strings.NewReader(body))
+	d.UseNumber()
+	if err := d.Decode(&page); err != nil {
+		t.Fatalf("%v: %.200s", err, body)
+	}
+	return page
+}
+
+// matches gathers what the pages hold, without scores and in one order.
+func matches(pages []any, member string) []any {
+	var hits []string
+	var rest []any
+	for _, p := range pages {
+		page, ok := p.(map[string]any)
+		if !ok {
+			continue
+		}
+		if list, ok := page[member].([]any); ok {
+			for _, h := range list {
+				if hit, ok := h.(map[string]any); ok {
+					delete(hit, "score")
+				}
+				hits = append(hits, text(h))
+			}
+		}
+		delete(page, member)
+		rest = append(rest, page)
+	}
+	slices.Sort(hits)
+	return []any{hits, rest[0]}
+}
+
+// perFile is how many lines of each file of real data are loaded.
+const perFile = 150
+
+// loadData loads a part of the real data, or the sample.
+func (w *world) loadData(t *testing.T) {
+	t.Helper()
+	var inputs []load.Input
+	add := func(name string, raw []byte) {
+		inputs = append(inputs, load.Input{Name: name, Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(raw)), nil }})
+	}
+	files, err := filepath.Glob(filepath.Join(os.Getenv("SCIDEX_TEST_DATA"), "*.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if os.Getenv("SCIDEX_TEST_DATA") == "" || len(files) == 0 {
+		add("sample", sample.JSONL)
+	} else {
+		for _, name := range files {
+			raw, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines := slices.Collect(bytes.Lines(raw))
+			add(filepath.Base(name), bytes.Join(lines[:min(len(lines), perFile)], nil))
+		}
+	}
+	sum, err := load.Run(t.Context(), load.Config{Invoker: w.root, Inputs: inputs, Import: true, Reject: func(load.Rejected) {}})
+	if err != nil || sum.Artifacts.Created < 50 {
+		t.Fatalf("load = %+v, %v", sum, err)
+	}
+}
+
+// odds are refs of what is not as most things are.
+type odds struct {
+	refs  []string // to read in every way
+	links []string
+	seqs  []artifact.Seq // places in the log
+}
+
+// makeOdd writes what is superseded, redacted, moved, taken back, upgraded, of other
+// scripts and twice the same.
+func (w *world) makeOdd(t *testing.T) (o odds) {
+	t.Helper()
+	ada := w.client(t, atHub, "ada", nil, verb.Viewer, verb.Contributor)
+	here := func() {
+		t.Helper()
+		head, err := w.hub.Head(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.seqs = append(o.seqs, head)
+	}
+	make := func(id, scope, title string, more map[string]any) artifact.Ref {
+		t.Helper()
+		c := map[string]any{"statement": "The statement of " + id, "mechanism": "One line.\nAnother line of " + id + ".\n"}
+		maps.Copy(c, more)
+		ref := must(t, ada, verb.Create, verb.CreateRequest{Type: "hypothesis", ID: id, Scope: scope, Title: title, Content: object(c)}).Ref
+		o.refs = append(o.refs, ref.Current().String(), ref.String())
+		return ref
+	}
+	move := func(ref artifact.Ref, to string, history bool) {
+		t.Helper()
+		must(t, w.root, verb.Move, verb.MoveRequest{Ref: ref.Current().String(), Scope: to, BaseContentHash: ref.Hash, Reason: "r", WithHistory: history})
+	}
+	here()
+	const a, b, c = "hypothesis:chain-a", "hypothesis:chain-b", "hypothesis:chain-c"
+	for _, id := range []string{"chain-a", "chain-b", "chain-c"} {
+		make(id, "", "Link of a chain "+id, nil)
+	}
+	must(t, ada, verb.Supersede, verb.SupersedeRequest{Ref: a, ReplacementRef: b, Reason: "r"})
+	here()
+	must(t, ada, verb.Supersede, verb.SupersedeRequest{Ref: b, ReplacementRef: c, Reason: "r"})
+	redacted := make("redacted", "", "Names a patient", nil)
+	w.update(t, ada, redacted.Current().String(), verb.UpdateRequest{Title: "Names a patient still"})
+	must(t, w.root, verb.Redact, verb.RedactRequest{Ref: redacted.Current().String(), Reason: "r", Revisions: 2})
+	here()
+	for i, history := range []bool{true, false} {
+		id := fmt.Sprint("published-", i)
+		ref := make(id, "lab-a", "Published", nil)
+		move(w.update(t, ada, ref.Current().String(), verb.UpdateRequest{Title: "Published soon", Note: "why"}), artifact.Commons, history)
+	}
+	here()
+	gone := make("withdrawn", "", "Withdrawn", nil)
+	must(t, ada, verb.Signal, verb.SignalRequest{Ref: gone.Current().String(), Kind: "vote", Value: "1"})
+	move(gone, "lab-a", false)
+	make("private", "lab-a", "Private β-amyloid", nil)
+	make("script", "", "β-Amyloid und Größe: 淀粉样蛋白 — “Aβ42”", map[string]any{"disease": "maladie d’Alzheimer", "mechanism": "Ἀμύλον\n🧠 <b>&amp;</b>\u2028\n"})
+	twice := make("twice", "", "Twice", nil)
+	w.update(t, ada, twice.Current().String(), verb.UpdateRequest{Title: "Once", State: "investigating"})
+	w.update(t, ada, twice.Current().String(), verb.UpdateRequest{MergePatch: object(map[string]any{"disease": "d"}), Note: "a disease"})
+	here()
+	equal := make("equal", "", "Equal", nil)
+	w.update(t, ada, equal.Current().String(), verb.UpdateRequest{Title: "Unequal"})
+	w.update(t, ada, equal.Current().String(), verb.UpdateRequest{Title: "Equal"})
+	must(t, w.root, verb.Create, verb.CreateRequest{Type: "schema", ID: "assay", Title: "An assay", Content: object(map[string]any{
+		"type": "assay", "id_strategy": map[string]any{"format": "as-{uuid}"}, "lock_mode": "content_hash", "mutability": "mutable_with_history",
+		"content_schema": map[string]any{"type": "object", "required": []string{"reagent"}, "properties": map[string]any{"reagent": map[string]any{"type": "string"}}},
+	})})
+	assay := must(t, ada, verb.Create, verb.CreateRequest{Type: "assay", ID: "one", Title: "An assay", Content: object(map[string]any{"reagent": "x"})}).Ref
+	o.refs = append(o.refs, assay.Current().String(), "schema:assay", "schema:hypothesis")
+	w.update(t, w.root, "schema:assay", verb.UpdateRequest{MergePatch: json.RawMessage(`{
+		"content_schema": {"required": ["reagents"], "properties": {"reagent": null, "reagents": {"type": "array"}}},
+		"compatibility": "breaking", "migrator": "patch", "migrate": [{"op": "move", "from": "/reagent", "path": "/reagents"}, {"op": "wrap", "path": "/reagents"}]}`)})
+	for _, ends := range [][2]string{{a, c}, {c, "hypothesis:twice"}, {"hypothesis:twice", twice.String()}, {"hypothesis:lab-a/private", c}, {"hypothesis:script", c}} {
+		if ends[0] != "hypothesis:twice" {
+			o.links = append(o.links, w.link(t, w.root, ends[0], "supports", ends[1]))
+		}
+	}
+	o.links = append(o.links, w.link(t, ada, "hypothesis:script", "supports", twice.String()))
+	must(t, w.root, verb.Unlink, verb.UnlinkRequest{Ref: o.links[0], Reason: "no longer"})
+	for i, agent := range []string{"ada", "root"} {
+		by := w.client(t, atHub, agent, nil, verb.Viewer, verb.Contributor)
+		for _, value := range []string{"0.25", "0.75"} {
+			must(t, by, verb.Signal, verb.SignalRequest{Ref: "hypothesis:script", Kind: "rank", Dimension: "novelty", Value: json.Number(value)})
+		}
+		o.links = append(o.links, must(t, by, verb.Signal, verb.SignalRequest{Ref: "hypothesis:script", Kind: "fund", Value: json.Number(fmt.Sprint(i + 2)), Reason: "r"}).Ref)
+		must(t, by, verb.Comment, verb.CommentRequest{Ref: "hypothesis:script", Body: "Übrigens: *so*"})
+	}
+	must(t, ada, verb.Comment, verb.CommentRequest{Ref: o.links[1], Body: "on a link"})
+	must(t, ada, verb.Comment, verb.CommentRequest{Ref: "hypothesis:script", Body: "among us", Scope: "lab-a"})
+	here()
+	o.refs = append(o.refs, "hypothesis:none", "nothing:x", "hypothesis:chain-a@sha256:"+strings.Repeat("0", 64))
+	return o
+}
+
+// readsOf asks for a thing in every way.
+func readsOf(ref, who string) []readCase {
+	at := request{"ref": ref}
+	with := func(more request) request { return at.with(more) }
+	return []readCase{
+		{verb: "get", request: at, who: who},
+		{verb: "get", request: with(request{"include_links": true, "include_signals": true, "include_content": false}), who: who},
+		{verb: "history", request: with(request{"limit": 2, "include_content": true}), who: who},
+		{verb: "links", request: with(request{"limit": 2, "include_targets": true}), who: who},
+		{verb: "links", request: with(request{"direction": "in", "types": []string{"comment", "evidence"}}), who: who},
+		{verb: "links", request: with(request{"direction": "out", "predicates": []string{"supports", "about"}, "limit": 1}), who: who},
+		{verb: "signals", request: with(request{"at": "2030-01-31T00:00:00Z"}), who: who},
+	}
+}
+
+// artifactCases are of artifacts as they were loaded: some of each type, those with
+// most links among them.
+func (w *world) artifactCases(t *testing.T) (cases []readCase) {
+	t.Helper()
+	rows, err := w.db.Query(t.Context(), `
+		SELECT type || ':' || id FROM (
+			SELECT a.type, a.id, row_number() OVER (PARTITION BY a.type ORDER BY (SELECT count(*) FROM link l WHERE l.to_type = a.type AND l.to_id = a.id) DESC, a.id) AS n
+			FROM artifact a WHERE a.created_by = 'root' AND a.type NOT IN ('schema', 'assay')) a
+		WHERE n <= 3 ORDER BY 1`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	last := "schema:gene"
+	for rows.Next() {
+		var ref string
+		if err := rows.Scan(&ref); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range readsOf(ref, "") {
+			c.status = 200
+			cases = append(cases, c)
+		}
+		cases = append(cases, readCase{verb: "diff", request: request{"ref_a": last, "ref_b": ref}, status: 200})
+		last = ref
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return cases
+}
+
+func (w *world) oddCases(t *testing.T, o odds) (cases []readCase) {
+	t.Helper()
+	for _, ref := range append(slices.Clone(o.refs), o.links...) {
+		for _, who := range []string{"", "ada"} {
+			cases = append(cases, readsOf(ref, who)...)
+			cases = append(cases, readCase{verb: "diff", request: request{"ref_a": "hypothesis:script", "ref_b": ref}, who: who})
+			if strings.Contains(ref, "@") {
+				continue
+			}
+			cases = append(cases, readCase{verb: "get", request: request{"ref": ref, "follow": true}, who: who})
+			for _, seq := range o.seqs {
+				cases = append(cases, readCase{verb: "get", request: request{"ref": ref, "as_of_seq": seq}, who: who})
+			}
+		}
+	}
+	for _, seq := range []artifact.Seq{-1, 1 << 40} {
+		cases = append(cases, readCase{verb: "get", request: request{"ref": "hypothesis:script", "as_of_seq": seq}, status: 422})
+	}
+	for _, r := range readsOf("hypothesis:script", "nobody") {
+		r.status = 200
+		cases = append(cases, r)
+	}
+	return cases
+}
+
+func schemaCases() (cases []readCase) {
+	for _, r := range []request{
+		{}, {"type": "hypothesis"}, {"type": "assay"}, {"type": "assay", "version": 1}, {"type": "assay", "version": 3}, {"version": 1}, {"version": 2},
+		{"type": "assay", "all_versions": true}, {"type": "gene", "all_versions": true}, {"all_versions": true}, {"type": "none"}, {"type": "gene", "version": -1},
+	} {
+		cases = append(cases, readCase{verb: "schema", request: r})
+	}
+	return cases
+}
+
+func listCases() (cases []readCase) {
+	for _, who := range []string{"", "ada"} {
+		for _, r := range []request{
+			{}, {"limit": 7}, {"type": "hypothesis", "limit": 9, "include_content": true}, {"type": "assay"}, {"type": "comment", "limit": 200}, {"type": "schema", "limit": 3},
+			{"type": "hypothesi"}, {"limit": 201}, {"cursor": "x"},
+		} {
+			cases = append(cases, readCase{verb: "list", request: r, who: who})
+		}
+	}
+	return cases
+}
+
+// searchCases look for words of titles, and for what a search may be made of.
+func (w *world) searchCases(t *testing.T) (cases []readCase) {
+	t.Helper()
+	rows, err := w.db.Query(t.Context(), `SELECT title FROM artifact WHERE created_by = 'root' AND type <> 'schema' ORDER BY md5(type || id) LIMIT 25`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var queries []string
+	for rows.Next() {
+		var title string
+		if err := rows.Scan(&title); err != nil {
+			t.Fatal(err)
+		}
+		words := strings.Fields(title)
+		queries = append(queries, words[0], strings.Join(words[:min(2, len(words))], " "))
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	queries = append(
+		queries, "amyloid", "β-amyloid", "Aβ42", "beta amyloid", "APOE4", `"another line"`, `"line another"`, "chain -b", "published OR withdrawn", "amyl*", "größe", "GROSSE",
+		"淀粉样蛋白", "private", "patient", "a", "", "-amyloid", `"`, `" OR 1=1 --`, "NEAR(a b)", "title:amyloid", "*", "(", "OR OR", strings.Repeat("x ", 3000),
+	)
+	for i, q := range queries {
+		r := request{"query": q, "limit": 7, "highlight": true, "facets": []string{"type", "state", "scope"}}
+		if i%3 == 0 {
+			r["types"] = []string{"hypothesis", "paper"}
+		}
+		cases = append(cases, readCase{verb: "search", request: r, who: []string{"", "ada"}[i%2], unordered: "hits"})
+	}
+	return cases
+}
