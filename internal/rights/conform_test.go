@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -250,14 +251,14 @@ func (w *world) makeOdd(t *testing.T) (o odds) {
 			o.links = append(o.links, w.link(t, w.root, ends[0], "supports", ends[1]))
 		}
 	}
-	o.links = append(o.links, w.link(t, ada, "hypothesis:script", "supports", twice.String()))
+	o.links = append(o.links, w.link(t, ada, "hypothesis:script", "supports", twice.String()), w.link(t, ada, "hypothesis:script", "supports", c))
 	must(t, w.root, verb.Unlink, verb.UnlinkRequest{Ref: o.links[0], Reason: "no longer"})
 	for i, agent := range []string{"ada", "root"} {
 		by := w.client(t, atHub, agent, nil, verb.Viewer, verb.Contributor)
 		for _, value := range []string{"0.25", "0.75"} {
 			must(t, by, verb.Signal, verb.SignalRequest{Ref: "hypothesis:script", Kind: "rank", Dimension: "novelty", Value: json.Number(value)})
 		}
-		o.links = append(o.links, must(t, by, verb.Signal, verb.SignalRequest{Ref: "hypothesis:script", Kind: "fund", Value: json.Number(fmt.Sprint(i + 2)), Reason: "r"}).Ref)
+		o.links = append(o.links, must(t, by, verb.Signal, verb.SignalRequest{Ref: "hypothesis:script", Kind: "fund", Value: json.Number(strconv.Itoa(i + 2)), Reason: "r"}).Ref)
 		must(t, by, verb.Comment, verb.CommentRequest{Ref: "hypothesis:script", Body: "Übrigens: *so*"})
 	}
 	must(t, ada, verb.Comment, verb.CommentRequest{Ref: o.links[1], Body: "on a link"})
@@ -332,6 +333,8 @@ func (w *world) oddCases(t *testing.T, o odds) (cases []readCase) {
 	for _, seq := range []artifact.Seq{-1, 1 << 40} {
 		cases = append(cases, readCase{verb: "get", request: request{"ref": "hypothesis:script", "as_of_seq": seq}, status: 422})
 	}
+	// Two agents made one of these links each, alike but for that.
+	cases = append(cases, readCase{verb: "links", request: request{"ref": "hypothesis:chain-c", "direction": "in", "limit": 1}, status: 200})
 	for _, r := range readsOf("hypothesis:script", "nobody") {
 		r.status = 200
 		cases = append(cases, r)
@@ -341,8 +344,18 @@ func (w *world) oddCases(t *testing.T, o odds) (cases []readCase) {
 
 func schemaCases() (cases []readCase) {
 	for _, r := range []request{
-		{}, {"type": "hypothesis"}, {"type": "assay"}, {"type": "assay", "version": 1}, {"type": "assay", "version": 3}, {"version": 1}, {"version": 2},
-		{"type": "assay", "all_versions": true}, {"type": "gene", "all_versions": true}, {"all_versions": true}, {"type": "none"}, {"type": "gene", "version": -1},
+		{},
+		{"type": "hypothesis"},
+		{"type": "assay"},
+		{"type": "assay", "version": 1},
+		{"type": "assay", "version": 3},
+		{"version": 1},
+		{"version": 2},
+		{"type": "assay", "all_versions": true},
+		{"type": "gene", "all_versions": true},
+		{"all_versions": true},
+		{"type": "none"},
+		{"type": "gene", "version": -1},
 	} {
 		cases = append(cases, readCase{verb: "schema", request: r})
 	}
@@ -352,8 +365,15 @@ func schemaCases() (cases []readCase) {
 func listCases() (cases []readCase) {
 	for _, who := range []string{"", "ada"} {
 		for _, r := range []request{
-			{}, {"limit": 7}, {"type": "hypothesis", "limit": 9, "include_content": true}, {"type": "assay"}, {"type": "comment", "limit": 200}, {"type": "schema", "limit": 3},
-			{"type": "hypothesi"}, {"limit": 201}, {"cursor": "x"},
+			{},
+			{"limit": 7},
+			{"type": "hypothesis", "limit": 9, "include_content": true},
+			{"type": "assay"},
+			{"type": "comment", "limit": 200},
+			{"type": "schema", "limit": 3},
+			{"type": "hypothesi"},
+			{"limit": 201},
+			{"cursor": "x"},
 		} {
 			cases = append(cases, readCase{verb: "list", request: r, who: who})
 		}
@@ -383,7 +403,7 @@ func (w *world) searchCases(t *testing.T) (cases []readCase) {
 	}
 	queries = append(
 		queries, "amyloid", "β-amyloid", "Aβ42", "beta amyloid", "APOE4", `"another line"`, `"line another"`, "chain -b", "published OR withdrawn", "amyl*", "größe", "GROSSE",
-		"淀粉样蛋白", "private", "patient", "a", "", "-amyloid", `"`, `" OR 1=1 --`, "NEAR(a b)", "title:amyloid", "*", "(", "OR OR", strings.Repeat("x ", 3000),
+		"淀粉样蛋白", "private", "patient", "a", "", "-amyloid", `"`, `" OR 1=1 --`, "NEAR(a b)", "title:amyloid", "*", "(", "OR or OR", strings.Repeat("x ", 3000),
 	)
 	for i, q := range queries {
 		r := request{"query": q, "limit": 7, "highlight": true, "facets": []string{"type", "state", "scope"}}

@@ -40,14 +40,20 @@ func TestPrivateLeavesNoTrace(t *testing.T) {
 	}
 	reads := map[string][]request{
 		"get": {
-			{"ref": "hypothesis:h", "include_links": true, "include_signals": true}, {"ref": "hypothesis:h", "follow": true}, {"ref": "hypothesis:h", "as_of_seq": head},
-			{"ref": "paper:p", "include_links": true}, {"ref": first},
+			{"ref": "hypothesis:h", "include_links": true, "include_signals": true},
+			{"ref": "hypothesis:h", "follow": true},
+			{"ref": "hypothesis:h", "as_of_seq": head},
+			{"ref": "paper:p", "include_links": true},
+			{"ref": first},
 		},
 		"history": {{"ref": "hypothesis:h", "include_content": true}, {"ref": "hypothesis:h", "limit": 1}},
 		"diff":    {{"ref_a": first, "ref_b": "hypothesis:h"}},
 		"links": {
-			{"ref": "hypothesis:h", "include_targets": true}, {"ref": "hypothesis:h", "limit": 1}, {"ref": "hypothesis:h", "direction": "in", "types": []string{"hypothesis"}},
-			{"ref": "paper:p"}, {"ref": "hypothesis:j", "limit": 1},
+			{"ref": "hypothesis:h", "include_targets": true},
+			{"ref": "hypothesis:h", "limit": 1},
+			{"ref": "hypothesis:h", "direction": "in", "types": []string{"hypothesis"}},
+			{"ref": "paper:p"},
+			{"ref": "hypothesis:j", "limit": 1},
 		},
 		"signals": {{"ref": "hypothesis:h", "at": "2030-01-31T00:00:00Z"}},
 		"schema":  {{"type": "hypothesis", "all_versions": true}},
@@ -99,7 +105,7 @@ func (w *world) writeAbout(t *testing.T, ada *verb.Client) {
 		c := contents(typ, "amyloid")
 		return must(t, ada, verb.Create, verb.CreateRequest{Type: typ, ID: id, Scope: "lab-a", Title: title, Content: object(c)}).Ref.Current().String()
 	}
-	mine := create("hypothesis", "mine", "Amyloid amyloid amyloid")
+	mine := create("hypothesis", "mine", "Amyloid, beta-amyloid")
 	w.link(t, ada, mine, "supports", "hypothesis:h")
 	w.link(t, ada, "hypothesis:h", "contradicts", mine)
 	w.link(t, ada, mine, "supports", "paper:p")
