@@ -40,6 +40,7 @@ type generator struct {
 // always are optional properties that a verb's requests have in every shape.
 var always = map[string][]string{
 	"schema.all_versions":  {"type"},
+	"search":               {"query"},
 	"update":               {"title"},
 	"tokens/revoke.issuer": {"token_id"},
 	"unlink":               {"ref"},
@@ -76,6 +77,7 @@ func newGenerator(t *testing.T, l *lab) *generator {
 		"items": []any{map[string]any{"op": "signal", "ref": current(l.open.wiki), "kind": "vote", "value": 1}},
 
 		"query": "something", "mode": verb.SearchLexical, "highlight": true, "rerank": false, "facets": []any{"type", "scope"},
+		"search.filter": map[string]any{"field": "state", "op": "eq", "value": "proposed"},
 		"search.cursor": (&verb.SearchRequest{Query: "something"}).After(10),
 
 		"poll.types": []any{"hypothesis.*"}, "poll.filter": map[string]any{"==": []any{1, 1}}, "since": 0,
@@ -300,6 +302,19 @@ func (g *generator) private(v verb.Info, property string, s *jsonschema.Schema) 
 		each("voter", "import:", p.agents)
 	case "id":
 		all = g.ids(v, property)
+	case "filter":
+		if v.Name != verb.Search.Name {
+			break
+		}
+		for _, r := range p.refs {
+			set("ref "+r.real, r.pair, func(s string) any { return map[string]any{"field": "ref", "op": "eq", "value": s} })
+			set("a link to "+r.real, r.pair, func(s string) any {
+				return map[string]any{"link": map[string]any{"predicate": "supports", "direction": "out", "to": s}}
+			})
+		}
+		for _, a := range p.agents {
+			set("an agent", a, func(s string) any { return map[string]any{"field": "created_by", "op": "eq", "value": s} })
+		}
 	case "query":
 		for _, r := range p.refs {
 			set(r.real, r.pair, text)
