@@ -46,7 +46,7 @@ func TestReadsConform(t *testing.T) {
 	odd := w.makeOdd(t)
 	w.settle(t)
 	tokens := map[string]string{"": w.token(t, "out", nil, verb.Viewer), "ada": w.token(t, "ada", nil, verb.Viewer), "nobody": ""}
-	cases := slices.Concat(w.artifactCases(t), w.oddCases(t, odd), schemaCases(), listCases(), w.searchCases(t))
+	cases := slices.Concat(w.artifactCases(t), w.oddCases(t, odd), schemaCases(), listCases(), w.searchCases(t), pollCases(odd))
 	asked, answered := map[string]int{}, 0
 	for i, c := range cases {
 		t.Run(fmt.Sprint(c.verb, "/", i), func(t *testing.T) {
@@ -376,6 +376,20 @@ func listCases() (cases []readCase) {
 			{"cursor": "x"},
 		} {
 			cases = append(cases, readCase{verb: "list", request: r, who: who})
+		}
+	}
+	return cases
+}
+
+// pollCases read single pages of the log: what an event is and whose.
+func pollCases(o odds) (cases []readCase) {
+	for _, who := range []string{"", "ada"} {
+		for _, r := range []request{
+			{"since": 0, "limit": 1000}, {"since": o.seqs[0], "limit": 7}, {"since": o.seqs[0], "types": []string{"hypothesis.*"}, "limit": 1000},
+			{"since": o.seqs[2], "types": []string{"kg_edge.retracted", "hypothesis.removed", "hypothesis.moved"}}, {"since": 0, "filter": map[string]any{"==": []any{map[string]any{"var": "ref.type"}, "comment"}}},
+			{"since": -1}, {"limit": 0}, {"types": []string{"*.*"}}, {"filter": map[string]any{"nothing": 1}},
+		} {
+			cases = append(cases, readCase{verb: "poll", request: r, who: who})
 		}
 	}
 	return cases
