@@ -96,6 +96,8 @@ var stores = []store{
 			"handleHolderQuery":   "whether a handle is free, over the whole hub",
 			"seenScopesQuery":     "of an agent that agents/update has found known",
 			"MayDelegate":         "the operator's, on the database",
+			"buildHeadsQuery":     "facets are made of all artifacts",
+			"buildContentsQuery":  "facets are made of all artifacts",
 			"scope":               "a lock; membershipOp.decide asks for the caller's right",
 		},
 	},
@@ -125,6 +127,9 @@ var stores = []store{
 			"checkCursor":         "whether a place in the log is one",
 			"allMembershipsSQL":   "it fills the directory that decides",
 			"allAgentsSQL":        "it fills the directory that decides",
+			"headAsIsSQL":         "what of an artifact its facets depend on",
+			"currentTextSQL":      "facets are made of all artifacts",
+			"buildHeadsSQL":       "facets are made of all artifacts",
 		},
 	},
 }

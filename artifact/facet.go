@@ -22,6 +22,17 @@ type Facet struct {
 	Text *string
 }
 
+// Equal reports whether two facets are the same.
+func (f Facet) Equal(g Facet) bool {
+	return f.Path == g.Path && f.N == g.N && f.Kind == g.Kind && compareFacets(f, g) == 0
+}
+
+// FacetKeyOf returns what tells apart how facets are made: at which pointers, and of
+// which form of the content, named by the schema version that began it.
+func FacetKeyOf(form int, paths []string) string {
+	return strconv.Itoa(form) + " " + strings.Join(paths, " ")
+}
+
 // A FacetKind says what a facet stands for.
 type FacetKind byte
 

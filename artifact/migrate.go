@@ -296,6 +296,15 @@ func (u *Upgrades) Due(typ string, version int) bool {
 	return false
 }
 
+// Form returns the schema version that began the form which contents of a type have
+// now, 0 for the first.
+func (u *Upgrades) Form(typ string) (form int) {
+	for to := range u.steps[typ] {
+		form = max(form, to)
+	}
+	return form
+}
+
 // Upgrade returns a version in the form of its type's current schema, and whether
 // that is another form than it had.
 func (u *Upgrades) Upgrade(typ string, version int, v Version) (Version, bool, error) {

@@ -421,6 +421,7 @@ func (o *createOp) decide(s *state) error {
 	if err := s.addRevision(h, o.content, o.provenance, "", o.signatures); err != nil {
 		return err
 	}
+	s.putFacets(h, nil, o.content)
 	for _, agent := range o.addressees {
 		s.also(insertParticipantQuery, h.Type, h.ID, agent)
 	}

@@ -263,6 +263,10 @@ func (s *story) documents(ada, bo *verb.Client) {
 	tell(s, bo, "A page of genes", verb.List, verb.ListRequest{Type: "gene", Limit: 10})
 	first := artifact.Seq(0)
 	tell(s, bo, "What happened to genes", verb.Poll, verb.PollRequest{Types: []string{"gene.*"}, Since: &first, Limit: 1})
+	tell(s, bo, "Hypotheses on a gene, the latest change first", verb.List, verb.ListRequest{
+		Type: "hypothesis", Filter: json.RawMessage(`{"and":[{"field":"/content/target_gene","op":"in","value":["TREM2","APOE"]},{"signal":{"kind":"vote","agg":"count","op":"gte","value":0}}]}`),
+		Sort: json.RawMessage(`["-updated_at"]`), Count: true,
+	})
 }
 
 // updates: optimistic locking, and how to go on when it refuses.

@@ -164,6 +164,7 @@ func Open(ctx context.Context, c Config) (*Hub, error) {
 	h := &Hub{config: c, db: c.DB, log: c.Log, id: id, digests: digests{turn: make(chan struct{}, 1)}}
 	h.lane = &lane{hub: h}
 	h.indexed.wanted = make(chan struct{}, 1)
+	h.schemas.changed = make(chan struct{}, 1)
 	h.solo = make(chan struct{}, max(1, h.db.Config().MaxConns/2)) // they may wait for locks; the rest have connections meanwhile
 	h.fills = make(chan struct{}, fillsAtOnce)
 	h.reading = make(chan struct{}, max(1, h.db.Config().MaxConns/4))
@@ -205,6 +206,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	g.Go(func() error { return h.keepRetention(ctx) })
 	g.Go(func() error { return h.keepPresence(ctx) })
 	g.Go(func() error { return h.keepIndex(ctx) })
+	g.Go(func() error { return h.keepFacets(ctx) })
 	g.Go(func() error { return h.keys.run(ctx) })
 	g.Go(func() error { return h.verifier.Run(ctx) })
 	return g.Wait()

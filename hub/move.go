@@ -364,7 +364,9 @@ func (o *moveOp) arrive(s *state, moves map[artifact.Ref]*head, links []movedLin
 		}
 	}
 	o.whole.writeRevisions(s, to != artifact.Commons)
+	var movedTypes, movedIDs []string
 	for _, h := range o.whole.heads {
+		movedTypes, movedIDs = append(movedTypes, h.Type), append(movedIDs, h.ID)
 		if h.Type == paperType {
 			s.also(movePaperKeyQuery, h.ID, to)
 		}
@@ -382,6 +384,7 @@ func (o *moveOp) arrive(s *state, moves map[artifact.Ref]*head, links []movedLin
 			return err
 		}
 	}
+	s.also(moveFacetsQuery, movedTypes, movedIDs, to)
 	var ids, scopes []string
 	var hashes [][]byte
 	put := func(kind, ref, id, scope string, data any) error {

@@ -86,6 +86,7 @@ func (w *writes) queue(b *pgx.Batch) {
 	w.queueNewSignals(b)
 	w.queuePaperKeys(b)
 	w.queueWords(b)
+	w.queueFacets(b)
 	for _, m := range w.more {
 		b.Queue(m.sql, m.args...)
 	}

@@ -1,15 +1,9 @@
 package hub
 
 import (
-	"context"
-	"fmt"
-	"strconv"
-	"time"
-
 	"github.com/jackc/pgx/v5"
 
 	"github.com/scidex-ai/substrate/artifact"
-	"github.com/scidex-ai/substrate/verb"
 )
 
 // visible is what every read of artifacts asks of them, with the caller's scopes
@@ -61,68 +55,4 @@ func scanArtifact(row pgx.Row, a *artifact.Artifact, asOf *artifact.Seq, more ..
 		a.Content = []byte(content)
 	}
 	return nil
-}
-
-// list answers the verb of that name: newest first, ties by ref.
-func (h *Hub) list(ctx context.Context, in verb.ListRequest) (out verb.ListResponse, err error) {
-	c, err := verb.CallerFrom(ctx)
-	if err != nil {
-		return out, err
-	}
-	limit, err := verb.PageSize(in.Limit)
-	if err != nil {
-		return out, err
-	}
-	if err := h.schemas.ensure(ctx, h.db, in.Type); err != nil {
-		return out, err
-	}
-	if in.Type != "" && h.schemas.get(in.Type) == nil {
-		return out, artifact.Invalid(artifact.UnknownType(in.Type, h.schemas.types(), "/type"))
-	}
-	query, args := listQuery, []any{c.VisibleScopes(), c.Actor.ID, in.IncludeContent}
-	arg := func(v any) string {
-		args = append(args, v)
-		return "$" + strconv.Itoa(len(args))
-	}
-	if in.Type == "" {
-		query += ` AND a.audience = 'scope'` // messages are listed when they are asked for
-	} else {
-		query += ` AND a.type = ` + arg(in.Type)
-	}
-	if in.Cursor != "" {
-		after, err := verb.DecodeCursor(in.Cursor, in.Type)
-		if err != nil {
-			return out, err
-		}
-		at := arg(after.At.UTC())
-		query += ` AND a.created_at <= ` + at + ` AND (a.created_at < ` + at + ` OR (a.type, a.id) > (` + arg(after.Type) + `, ` + arg(after.ID) + `))`
-	}
-	// The limit is our own number, and in the text so that the plan knows it.
-	query += ` ORDER BY a.created_at DESC, a.type, a.id LIMIT ` + strconv.Itoa(limit+1)
-	rows, err := h.db.Query(ctx, query, args...)
-	if err != nil {
-		return out, callerError(fmt.Errorf("list artifacts: %w", err))
-	}
-	defer rows.Close()
-	out.Artifacts = []artifact.Artifact{}
-	for rows.Next() {
-		var a artifact.Artifact
-		if err := scanArtifact(rows, &a, &out.AsOf); err != nil {
-			return out, callerError(fmt.Errorf("list artifacts: %w", err))
-		}
-		h.schemas.upgrade(&a)
-		out.Artifacts = append(out.Artifacts, a)
-	}
-	if err := rows.Err(); err != nil {
-		return out, callerError(fmt.Errorf("list artifacts: %w", err))
-	}
-	if len(out.Artifacts) > limit {
-		out.Artifacts = out.Artifacts[:limit]
-		last := out.Artifacts[limit-1]
-		out.NextCursor = verb.EncodeCursor(verb.ListCursor{At: last.CreatedAt.Truncate(time.Millisecond), Type: last.Type, ID: last.ID}, in.Type)
-	}
-	if len(out.Artifacts) == 0 {
-		out.AsOf, err = h.Head(ctx)
-	}
-	return out, err
 }

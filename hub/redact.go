@@ -126,6 +126,7 @@ func (o *redactOp) decide(s *state) error {
 			return err
 		}
 	}
+	s.dropFacets(h)
 	s.also(withholdQuery, replicate.KindArtifact, []string{o.ref.String()})
 	s.also(forgetWordsQuery, h.Type, h.ID)
 	s.also(rewriteAnswersQuery, o.kept.actors, o.kept.keys, o.kept.responses)

@@ -29,6 +29,7 @@ type schemaCache struct {
 	byType   map[string]*artifact.Schema // guarded by mu
 	breaking map[string]json.RawMessage  // guarded by mu: documents of breaking versions, by type@version
 	upgrades *artifact.Upgrades          // guarded by mu; replaced, never changed
+	changed  chan struct{}               // has room for one; nil where nobody waits
 }
 
 func (c *schemaCache) load(ctx context.Context, db *pgxpool.Pool) error {
@@ -97,6 +98,7 @@ func (c *schemaCache) settle() error {
 		}
 	}
 	c.upgrades = fresh
+	c.wakeFacets()
 	return nil
 }
 

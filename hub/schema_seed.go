@@ -87,6 +87,7 @@ func seedSchema(ctx context.Context, tx pgx.Tx, s *state, schema, types *artifac
 	if err := s.addRevision(h, schema.Document(), provenance(s.caller, "init", false), "", nil); err != nil {
 		return err
 	}
+	s.putFacets(h, nil, schema.Document())
 	return s.addHead(h, &eventOf{typ: ref.Type + "." + event, ref: h.ref().String(), payload: map[string]any{"revision": h.Head.Revision, "schema_version": schema.SchemaVersion}})
 }
 

@@ -101,13 +101,10 @@ func (h *Hub) search(ctx context.Context, in verb.SearchRequest) (out verb.Searc
 // searchQuery returns one of two queries, by words or structured, with what a request
 // asks for beside.
 func searchQuery(c *verb.Caller, p *verb.SearchPlan, words, structured string) (string, []any) {
-	s := &query.Statement{Dialect: query.Postgres, Scopes: c.VisibleScopes()}
+	s := query.New(query.Postgres, c.VisibleScopes(), c.Actor.ID, p.IncludeContent || p.Highlight)
 	if len(p.Types) == 1 {
 		s.Type = p.Types[0]
 	}
-	s.Arg(c.VisibleScopes())
-	s.Arg(c.Actor.ID)
-	s.Arg(p.IncludeContent || p.Highlight)
 	var b strings.Builder
 	if p.Words == nil {
 		b.WriteString(structured)

@@ -159,14 +159,15 @@ type writes struct {
 	newLinks   []*linkRow
 	newSignals []*signalRow
 	sumOrder   []*signalSum
-	retracted  map[string]retraction // links that are taken back, by id
-	papersMade papers                // what papers are cited by from now on
-	papersGone map[string]bool       // ids of papers that are not cited by what they were
-	more       []statement           // what ops write beside the above, in order
+	retracted  map[string]retraction     // links that are taken back, by id
+	papersMade papers                    // what papers are cited by from now on
+	papersGone map[string]bool           // ids of papers that are not cited by what they were
+	facets     map[artifact.Ref]facetSet // that are to be other than they are
+	more       []statement               // what ops write beside the above, in order
 }
 
 func newWrites() writes {
-	return writes{retracted: make(map[string]retraction), papersMade: make(papers), papersGone: make(map[string]bool)}
+	return writes{retracted: make(map[string]retraction), papersMade: make(papers), papersGone: make(map[string]bool), facets: make(map[artifact.Ref]facetSet)}
 }
 
 // add adds the writes of another member.
@@ -176,6 +177,7 @@ func (w *writes) add(o *writes) {
 	w.sumOrder, w.more = append(w.sumOrder, o.sumOrder...), append(w.more, o.more...)
 	maps.Copy(w.retracted, o.retracted)
 	maps.Copy(w.papersGone, o.papersGone)
+	maps.Copy(w.facets, o.facets)
 	maps.DeleteFunc(w.papersMade, func(_ paperIn, id string) bool { return o.papersGone[id] })
 	maps.Copy(w.papersMade, o.papersMade)
 }

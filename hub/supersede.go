@@ -246,6 +246,7 @@ func (o *supersedeOp) decide(s *state) error {
 	}
 	edit(s, old)
 	old.IsLatest, old.SupersededBy = false, by
+	s.dropFacets(old)
 	return s.addHead(old, &eventOf{typ: old.Type + ".superseded", ref: old.ref().String(), payload: payload})
 }
 

@@ -262,6 +262,7 @@ func (o *updateOp) decide(s *state) error {
 	if err := s.addRevision(current, next.Content, o.provenance, o.in.Note, o.signatures); err != nil {
 		return err
 	}
+	s.putFacets(current, was.Content, next.Content)
 	err = s.addHead(current, &eventOf{typ: o.ref.Type + ".updated", ref: o.outcome.String(), payload: map[string]any{
 		"base": o.base.String(), "revision": o.version,
 	}})

@@ -199,7 +199,7 @@ func (s *Store) end(ctx context.Context, chain artifact.Hash) error {
 		}
 	}
 	if c.types {
-		if err := errors.Join(s.loadElsewhere(ctx), s.loadUpgrades(ctx), s.loadRules(ctx)); err != nil {
+		if err := errors.Join(s.loadElsewhere(ctx), s.loadUpgrades(ctx), s.loadRules(ctx), s.loadTypes(ctx)); err != nil {
 			return fmt.Errorf("read types at %d: %w", c.to, err)
 		}
 	}

@@ -252,6 +252,7 @@ func (n *Node) Run(ctx context.Context) error {
 	keys.Go(func() { _ = n.verifier.Run(ctx) }) // Open has checked it; all else it tells in the log
 	keys.Go(func() { n.checkItself(ctx) })
 	keys.Go(func() { n.keepIndex(ctx) })
+	keys.Go(func() { n.keepFacets(ctx) })
 	defer keys.Wait()
 	for ctx.Err() == nil {
 		n.tend(ctx)

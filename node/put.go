@@ -26,6 +26,7 @@ type writeStatements struct {
 	putEvent, setPosition, sum, putSum, deleteSum   *sql.Stmt
 	putScopeLast                                    *sql.Stmt
 	index                                           indexWriter
+	facetStatements
 }
 
 const (
@@ -94,7 +95,7 @@ const (
 )
 
 func (w *writeStatements) prepare(ctx context.Context, conn *sql.Conn) error {
-	if err := w.index.prepare(ctx, conn); err != nil {
+	if err := errors.Join(w.index.prepare(ctx, conn), prepare(ctx, conn, w.texts())); err != nil {
 		return err
 	}
 	return prepare(ctx, conn, map[**sql.Stmt]string{
@@ -160,7 +161,9 @@ func (w *writeStatements) delete(ctx context.Context, r *replicate.Row) (err err
 	case replicate.KindArtifact:
 		// Signals that move with it bring their aggregates anew.
 		if err = w.deleteArtifact(ctx, typ, id, r.Scope); err == nil {
-			_, err = w.deleteAggregates.ExecContext(ctx, typ, id)
+			if _, err = w.deleteAggregates.ExecContext(ctx, typ, id); err == nil {
+				err = w.remake(ctx, typ, id)
+			}
 		}
 	case replicate.KindRevision:
 		_, err = w.deleteRevision.ExecContext(ctx, typ, id, r.Revision, r.Scope)
@@ -207,6 +210,10 @@ func (w *writeStatements) head(ctx context.Context, r *replicate.Row) error {
 		h.Title, h.State, h.IsLatest, h.SupersededBy, h.QualityScore,
 		h.CreatedAt.UnixMilli(), h.CreatedBy, h.UpdatedAt.UnixMilli(), h.UpdatedBy, r.Hash[:],
 	}
+	same, err := w.unchanged(ctx, h.Type, h.ID, headState{h.Revision, h.SchemaVersion, h.Scope, h.IsLatest})
+	if err != nil {
+		return err
+	}
 	res, err := w.putHead.ExecContext(ctx, args...)
 	if err != nil {
 		return err
@@ -220,6 +227,11 @@ func (w *writeStatements) head(ctx context.Context, r *replicate.Row) error {
 			return err
 		}
 		if _, err = w.putHead.ExecContext(ctx, args...); err != nil {
+			return err
+		}
+	}
+	if !same {
+		if err := w.remake(ctx, h.Type, h.ID); err != nil {
 			return err
 		}
 	}
@@ -241,7 +253,10 @@ func (w *writeStatements) revision(ctx context.Context, r *replicate.Row) error 
 	_, err = w.putRevision.ExecContext(ctx, v.Type, v.ID, v.Revision.Revision, v.Scope, v.ContentHash[:], v.SchemaVersion,
 		v.Title, v.State, v.CreatedAt.UnixMilli(), v.CreatedBy, r.Hash[:], v.Note, []byte(v.Provenance), []byte(r.Content),
 		[]byte(v.Signatures), []byte(v.Redaction))
-	return err
+	if err != nil || r.Seq != 0 && v.Redaction == nil {
+		return err // its head comes after it
+	}
+	return w.remake(ctx, v.Type, v.ID)
 }
 
 func (w *writeStatements) link(ctx context.Context, r *replicate.Row) error {

@@ -3,9 +3,7 @@ package node
 import (
 	"context"
 	"database/sql"
-	"math"
 	"slices"
-	"time"
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/replicate"
@@ -25,6 +23,7 @@ type readStatements struct {
 	presentSignal                   scopedQuery
 	out, in                         endQueries // links
 	applied, events, types, schemas *sql.Stmt
+	facetsMade                      *sql.Stmt
 	scopes, scopeKnown, members     *sql.Stmt
 	agents                          agentQueries
 }
@@ -99,7 +98,7 @@ func (r *readStatements) prepare(ctx context.Context, pool *sql.DB) error {
 	r.in.prepare(pool, verb.DirectionIn, "to", "from")
 	r.agents.prepare(pool)
 	return prepare(ctx, pool, map[**sql.Stmt]string{
-		&r.applied: appliedSQL, &r.events: eventsSQL, &r.types: typesSQL, &r.schemas: schemasSQL,
+		&r.applied: appliedSQL, &r.facetsMade: facetsMadeSQL, &r.events: eventsSQL, &r.types: typesSQL, &r.schemas: schemasSQL,
 		&r.scopes: scopesSQL, &r.scopeKnown: scopeKnownSQL, &r.members: membersSQL,
 	})
 }
@@ -221,75 +220,6 @@ func scanArtifact(scan func(...any) error, more ...any) (a artifact.Artifact, er
 	a.Ref = artifact.Ref{Type: a.Type, ID: a.ID, Hash: a.ContentHash}
 	a.CreatedAt, a.UpdatedAt = fromMillis(created), fromMillis(updated)
 	return a, err
-}
-
-func (s *Store) list(ctx context.Context, in verb.ListRequest) (out verb.ListResponse, err error) {
-	if _, err := reader(ctx); err != nil {
-		return out, err
-	}
-	size, err := verb.PageSize(in.Limit)
-	if err != nil {
-		return out, err
-	}
-	query, after := &s.read.list, verb.ListCursor{At: time.UnixMilli(math.MaxInt64)} // newer than any
-	if in.Type != "" {
-		if err := s.checkType(ctx, in.Type); err != nil {
-			return out, err
-		}
-		query = &s.read.listOfType
-	}
-	if in.Cursor != "" {
-		if after, err = verb.DecodeCursor(in.Cursor, in.Type); err != nil {
-			return out, err
-		}
-	}
-	if in.Type != "" {
-		after.Type = in.Type
-	}
-	stmt, args, err := query.bind(ctx, size+1, in.IncludeContent, after.At.UnixMilli(), after.Type, after.ID)
-	if err != nil {
-		return out, err
-	}
-	tx, err := s.readers.BeginTx(ctx, nil)
-	if err != nil {
-		return out, err
-	}
-	defer tx.Rollback()                                                                              //nolint:errcheck // it only read
-	if err := tx.StmtContext(ctx, s.read.applied).QueryRowContext(ctx).Scan(&out.AsOf); err != nil { //nolint:sqlclosecheck // the transaction closes it
-		return out, err
-	}
-	rows, err := tx.StmtContext(ctx, stmt).QueryContext(ctx, args...) //nolint:sqlclosecheck // the transaction closes it
-	if err != nil {
-		return verb.ListResponse{}, err
-	}
-	defer rows.Close()
-	out.Artifacts = make([]artifact.Artifact, 0, size+1)
-	for rows.Next() {
-		a, err := scanArtifact(rows.Scan)
-		if err != nil {
-			return verb.ListResponse{}, err
-		}
-		s.upgrades.Load().Beside(&a)
-		out.Artifacts = append(out.Artifacts, a)
-	}
-	if err := rows.Err(); err != nil {
-		return verb.ListResponse{}, err
-	}
-	if len(out.Artifacts) > size {
-		out.Artifacts = out.Artifacts[:size]
-		last := &out.Artifacts[size-1]
-		out.NextCursor = verb.EncodeCursor(verb.ListCursor{At: last.CreatedAt, Type: last.Type, ID: last.ID}, in.Type)
-	}
-	return out, nil
-}
-
-// checkType refuses a type that is not registered.
-func (s *Store) checkType(ctx context.Context, typ string) error {
-	known, err := s.types(ctx)
-	if err == nil && !slices.Contains(known, typ) {
-		err = artifact.Invalid(artifact.UnknownType(typ, known, "/type"))
-	}
-	return err
 }
 
 // types returns those that are registered, in order.

@@ -57,8 +57,16 @@ func (s *Store) watch() (release func()) {
 	return func() { set(nil) }
 }
 
-// amend runs f in a transaction of the writer, between two commits of the feed.
-func (s *Store) amend(ctx context.Context, f func(ctx context.Context) error) (err error) {
+// amend runs f, which may erase, as between does.
+func (s *Store) amend(ctx context.Context, f func(ctx context.Context) error) error {
+	return s.between(ctx, func(ctx context.Context) error {
+		s.erasing = true // what was wrong may be what nobody should read
+		return f(ctx)
+	})
+}
+
+// between runs f in a transaction of the writer, between two commits of the feed.
+func (s *Store) between(ctx context.Context, f func(ctx context.Context) error) (err error) {
 	for {
 		s.writing.Lock()
 		if s.commit == nil {
@@ -89,7 +97,6 @@ func (s *Store) amend(ctx context.Context, f func(ctx context.Context) error) (e
 		s.write.undone()
 		return err
 	}
-	s.erasing = true // what was wrong may be what nobody should read
 	s.emptyWAL(ctx)
 	return nil
 }
@@ -220,6 +227,9 @@ func (s *Store) mendDelete(ctx context.Context, d *Difference, ref string) error
 		return err
 	case replicate.KindArtifact:
 		if err := s.write.deleteArtifact(ctx, d.Type, d.Key, d.Scope); err != nil {
+			return err
+		}
+		if err := s.write.remake(ctx, d.Type, d.Key); err != nil {
 			return err
 		}
 		_, err := s.conn.ExecContext(ctx, deleteOrphanSumsSQL, d.Type, d.Key)

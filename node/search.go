@@ -121,7 +121,7 @@ func (s *Store) finder(ctx context.Context, p *verb.SearchPlan) (f finder, err e
 // filtered writes a search with a filter: by words too, or by it alone. In the form
 // {found} is the rows that are found, {score} how well, {page} which of them.
 func filtered(c *verb.Caller, p *verb.SearchPlan, form string) (string, []any) {
-	s := &query.Statement{Dialect: query.SQLite, Scopes: c.VisibleScopes()}
+	s := query.New(query.SQLite, c.VisibleScopes())
 	if len(p.Types) == 1 {
 		s.Type = p.Types[0]
 	}

@@ -86,6 +86,7 @@ func openSide(ctx context.Context, path string) (*side, error) {
 		return nil, err
 	}
 	s := &side{Store: store, path: path}
+	s.write.types = nil
 	var rawPlan, rawPlace, scopes string
 	const query = `SELECT b.plan, b.up_to, b.place, b.head, b.n, b.total, s.scopes FROM bootstrap AS b, replica_state AS s`
 	err = s.conn.QueryRowContext(ctx, query).Scan(&rawPlan, &s.upTo, &rawPlace, &s.head, &s.rows, &s.total, &scopes)
@@ -111,6 +112,7 @@ func newSide(ctx context.Context, path string, p plan) (*side, error) {
 		return nil, err
 	}
 	s := &side{Store: store, path: path, plan: p, fresh: true, place: new(replicate.Place)}
+	s.write.types = nil
 	// They are built at the end: it is faster than to keep them up.
 	for name := range indexes() {
 		if _, err := s.conn.ExecContext(ctx, "DROP INDEX IF EXISTS "+name); err != nil {
@@ -134,6 +136,10 @@ func copySide(ctx context.Context, path string, p plan, of *Store) (*side, error
 		return nil, err
 	}
 	s := &side{Store: store, path: path, plan: p, place: new(replicate.Place)}
+	s.write.types = nil
+	if _, err := s.conn.ExecContext(ctx, "DELETE FROM facet_build"); err != nil { // those of what is gained are to be made
+		return nil, errors.Join(err, store.Close())
+	}
 	s.upTo = s.now.Load().position.Seq
 	s.scopes = slices.Sorted(func(yield func(string) bool) {
 		for scope := range s.followed {
@@ -279,8 +285,21 @@ func indexes() map[string]string {
 	return out
 }
 
-// index makes the indexes that are not there yet.
+// index makes the facets and indexes that are not there yet. While pages came none
+// were kept up: a page may bring an artifact before what it holds.
 func (s *side) index(ctx context.Context) error {
+	if err := errors.Join(s.loadUpgrades(ctx), s.loadTypes(ctx)); err != nil {
+		return err
+	}
+	for more := true; more; {
+		var err error
+		if more, err = s.buildFacets(ctx); err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
 	all := indexes()
 	for _, name := range slices.Sorted(func(yield func(string) bool) {
 		for name := range all {

@@ -52,26 +52,28 @@ var tablesSQL string
 // [replicate.Follower] does. All else is safe for concurrent use, and nothing
 // that reads ever waits for what is applied.
 type Store struct {
-	file     sqliteFile
-	writer   *sql.DB
-	conn     *sql.Conn // the writer's only connection
-	readers  *sql.DB
-	access   *verb.Directory                   // who may do what, as the replica says
-	followed map[string]bool                   // the scopes that it holds; for the follower alone
-	gained   atomic.Pointer[[]string]          // scopes that the hub sends and it does not hold; nil for none
-	behind   atomic.Pointer[[]string]          // types of which not all is indexed; nil for none
-	hubOnly  atomic.Pointer[map[string]bool]   // types of which the hub alone holds artifacts
-	upgrades atomic.Pointer[artifact.Upgrades] // of contents to the form of the current schemas
-	write    writeStatements
-	read     readStatements
-	writing  sync.Mutex                  // guards the writer's connection and what follows, up to now
-	touched  map[touchedRow]artifact.Seq // what was applied since a repair began; nil for none
-	commit   *commit                     // being applied; nil for none
-	trail    replicate.Trail             // the last row of each scope that is in the file, or that the hello named
-	erasing  bool                        // the WAL may hold what was erased
-	now      atomic.Pointer[moment]      // after the last commit; never nil
-	uses     uses
-	restored bool // it took the place of one of another history of the log
+	file      sqliteFile
+	writer    *sql.DB
+	conn      *sql.Conn // the writer's only connection
+	readers   *sql.DB
+	access    *verb.Directory                   // who may do what, as the replica says
+	followed  map[string]bool                   // the scopes that it holds; for the follower alone
+	gained    atomic.Pointer[[]string]          // scopes that the hub sends and it does not hold; nil for none
+	behind    atomic.Pointer[[]string]          // types of which not all is indexed; nil for none
+	declared  atomic.Pointer[declaredTypes]     // as the schemas say
+	facetsDue atomic.Bool                       // facets may be to be made
+	hubOnly   atomic.Pointer[map[string]bool]   // types of which the hub alone holds artifacts
+	upgrades  atomic.Pointer[artifact.Upgrades] // of contents to the form of the current schemas
+	write     writeStatements
+	read      readStatements
+	writing   sync.Mutex                  // guards the writer's connection and what follows, up to now
+	touched   map[touchedRow]artifact.Seq // what was applied since a repair began; nil for none
+	commit    *commit                     // being applied; nil for none
+	trail     replicate.Trail             // the last row of each scope that is in the file, or that the hello named
+	erasing   bool                        // the WAL may hold what was erased
+	now       atomic.Pointer[moment]      // after the last commit; never nil
+	uses      uses
+	restored  bool // it took the place of one of another history of the log
 }
 
 // OpenStore opens the replica at path, or makes an empty one. It takes the same
@@ -123,6 +125,7 @@ func (s *Store) open(ctx context.Context, path, synchronous string) (err error) 
 	n := max(4, 2*runtime.NumCPU())
 	s.readers.SetMaxOpenConns(n)
 	s.readers.SetMaxIdleConns(n)
+	s.write.upgrades = s.upgrades.Load
 	if err := s.write.prepare(ctx, s.conn); err != nil {
 		return err
 	}
@@ -136,7 +139,7 @@ func (s *Store) open(ctx context.Context, path, synchronous string) (err error) 
 	if err := s.loadTrail(ctx); err != nil {
 		return err
 	}
-	if err := errors.Join(s.loadFollowed(ctx), s.loadAccess(ctx), s.loadElsewhere(ctx), s.loadUpgrades(ctx), s.loadRules(ctx)); err != nil {
+	if err := errors.Join(s.loadFollowed(ctx), s.loadAccess(ctx), s.loadElsewhere(ctx), s.loadUpgrades(ctx), s.loadRules(ctx), s.loadTypes(ctx)); err != nil {
 		return err
 	}
 	s.now.Store(&moment{position: p, recent: event.Recent{Floor: p.Seq}, next: make(chan struct{})})

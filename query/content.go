@@ -37,7 +37,7 @@ func (s *Statement) stored(alias string, p pointer, op Op, values []value) strin
 
 // element compares one value e of a content.
 func (s *Statement) element(of kind, op Op, values []value) string {
-	if s.Dialect == Postgres {
+	if s.dialect == Postgres {
 		switch of {
 		case text:
 			return "(jsonb_typeof(e.value) = 'string' AND " + s.compare(`((e.value #>> '{}') COLLATE "C")`, text, op, values) + ")"
@@ -65,7 +65,7 @@ func (s *Statement) element(of kind, op Op, values []value) string {
 // beginning of a condition: one for PostgreSQL, and for SQLite one for each way to
 // read its numbers, as places and as names, of which one at most leads somewhere.
 func (s *Statement) elements(alias string, p pointer) (all []string) {
-	if s.Dialect == Postgres {
+	if s.dialect == Postgres {
 		return []string{"(SELECT " + alias + ".content::jsonb #> " + s.Arg(p.tokens) + ` AS v OFFSET 0) c
 			CROSS JOIN LATERAL jsonb_array_elements(CASE WHEN jsonb_typeof(c.v) = 'array' THEN c.v WHEN c.v IS NOT NULL THEN jsonb_build_array(c.v) END) e (value) WHERE TRUE`}
 	}
@@ -98,7 +98,7 @@ func (s *Statement) leads(p pointer) string {
 	switch {
 	case p.indexed(s):
 		return "EXISTS (SELECT 1 FROM facet f WHERE f.type = a.type AND f.id = a.id AND f.path = " + s.Arg(p.text) + ")"
-	case s.Dialect == Postgres:
+	case s.dialect == Postgres:
 		return "((r.content::jsonb #> " + s.Arg(p.tokens) + ") IS NOT NULL)"
 	}
 	found := []string{}

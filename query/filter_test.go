@@ -144,7 +144,8 @@ func FuzzParse(f *testing.F) {
 		}
 		for _, d := range []Dialect{Postgres, SQLite} {
 			for _, indexed := range []bool{false, true} {
-				s := &Statement{Dialect: d, Scopes: []string{artifact.Commons}, Type: "gene", Indexed: func(string) bool { return indexed }}
+				s := New(d, []string{artifact.Commons})
+				s.Type, s.Indexed = "gene", func(string) bool { return indexed }
 				if sql := s.Where(filter); strings.Count(sql, "(") != strings.Count(sql, ")") {
 					t.Fatalf("Where(%s) = %s", filter.Canonical(), sql)
 				}

@@ -160,8 +160,10 @@ func (s *Sort) Paths() (paths []string) {
 
 // An Order is a sort as a statement has it.
 type Order struct {
-	// Join is to stand behind the statement's tables.
-	Join string
+	// From are the statement's tables, the version aside.
+	From string
+	// Where is a condition that holds for all rows, "TRUE" for none.
+	Where string
 	// Columns are to be read with each row, in this order, for its place.
 	Columns []string
 	columns []orderColumn
@@ -177,20 +179,75 @@ type orderColumn struct {
 	nullable bool
 }
 
-// Order adds what a sort needs to a statement.
-func (s *Statement) Order(by *Sort) *Order {
-	o := &Order{s: s}
+// segments of a list that the index of facets sorts: numbers, texts, and what has
+// neither, which that index does not find.
+const segments = 3
+
+// Segments returns in how many parts a list of what a filter lets pass is read, one
+// after the other.
+func (s *Statement) Segments(by *Sort, f *Filter) int {
+	if by != nil && len(by.keys) == 1 && by.keys[0].isContent() && by.keys[0].pointer.indexed(s) && !s.Drives(f) {
+		return segments
+	}
+	return 1
+}
+
+func (k *sortKey) isContent() bool { return k.field == nil && k.signal == nil }
+
+// Segment returns in which part of a list of several a place is.
+func (p Place) Segment() int {
+	for i, v := range p.Values {
+		if v != nil {
+			return i
+		}
+	}
+	return segments - 1
+}
+
+// Order adds what a sort needs to a statement, for one part of several.
+func (s *Statement) Order(by *Sort, segment, of int) *Order {
+	o := &Order{s: s, From: "artifact a", Where: "TRUE"}
 	keys := []sortKey{{field: fieldNamed("created_at"), desc: true}}
 	if by != nil {
 		keys = by.keys
 	}
-	for i := range keys {
-		o.key(&keys[i], "k"+strconv.Itoa(i))
+	if of == 1 {
+		for i := range keys {
+			o.key(&keys[i], "k"+strconv.Itoa(i))
+		}
+	} else {
+		o.segment(&keys[0], segment)
 	}
 	for _, c := range o.columns {
 		o.Columns = append(o.Columns, c.sql)
 	}
 	return o
+}
+
+// segment is the order of a part that the index of facets is read in.
+func (o *Order) segment(k *sortKey, part int) {
+	s := o.s
+	num, txt := orderColumn{"NULL", number, k.desc, true}, orderColumn{"NULL", text, k.desc, true}
+	if s.dialect == Postgres {
+		num.sql, txt.sql = "NULL::float8", "NULL::text"
+	}
+	o.Where = "k.type = " + s.theType() + " AND k.path = " + s.Arg(k.pointer.text) + " AND k.n = 0"
+	o.From = "facet k CROSS JOIN artifact a" // SQLite reads them in this order
+	switch part {
+	case 0:
+		num.sql, num.nullable = "k.num", false
+		o.Where += " AND k.num IS NOT NULL"
+	case 1:
+		txt.sql, txt.nullable = "k.text", false
+		o.Where += " AND k.text IS NOT NULL"
+	default:
+		o.From = "artifact a"
+		o.Where = "a.type = " + s.theType() + " AND NOT EXISTS (SELECT 1 FROM facet k WHERE k.id = a.id AND " + o.Where + " AND (k.num IS NOT NULL OR k.text IS NOT NULL))"
+	}
+	if part < segments-1 {
+		o.Where += " AND a.type = k.type AND a.id = k.id"
+	}
+	o.columns = []orderColumn{num, txt}
 }
 
 func (o *Order) key(k *sortKey, alias string) {
@@ -208,7 +265,7 @@ func (o *Order) key(k *sortKey, alias string) {
 	case k.field != nil:
 		add("a."+k.field.name, number, true)
 	case k.pointer.indexed(s):
-		o.Join += " LEFT JOIN facet " + alias + " ON " + alias + ".type = a.type AND " + alias + ".id = a.id AND " + alias + ".path = " + s.Arg(k.pointer.text) + " AND " + alias + ".n = 0"
+		o.From += " LEFT JOIN facet " + alias + " ON " + alias + ".type = a.type AND " + alias + ".id = a.id AND " + alias + ".path = " + s.Arg(k.pointer.text) + " AND " + alias + ".n = 0"
 		add(alias+".num", number, true)
 		add(alias+".text", text, true)
 	default:
@@ -225,7 +282,7 @@ func (s *Statement) least(alias string, p pointer) (num, txt string) {
 	most := strconv.Itoa(artifact.MaxFacetText)
 	var nums, texts []string
 	for _, elements := range s.elements(alias, p) {
-		if s.Dialect == Postgres {
+		if s.dialect == Postgres {
 			nums = append(nums, "(SELECT min(CASE WHEN jsonb_typeof(e.value) = 'number' THEN (e.value #>> '{}')::float8 END) FROM "+elements+")")
 			texts = append(texts, "(SELECT min(substr(e.value #>> '{}'"+cut+most+`) COLLATE "C") FROM `+elements+" AND jsonb_typeof(e.value) IN ('string', 'boolean'))")
 			continue
@@ -239,24 +296,56 @@ func (s *Statement) least(alias string, p pointer) (num, txt string) {
 	return "coalesce(" + strings.Join(nums, ", ") + ")", "coalesce(" + strings.Join(texts, ", ") + ")"
 }
 
-// By returns what stands behind ORDER BY. With own set no index is used for it:
+// By returns what stands behind ORDER BY. With sorted set no index is used for it:
 // another one finds the rows.
-func (o *Order) By(own bool) string {
-	terms := make([]string, 0, len(o.columns)+2)
-	for _, c := range o.columns {
-		sql := c.sql
-		if own && o.s.Dialect == SQLite {
-			sql = "+" + sql
+func (o *Order) By(sorted bool) string {
+	return o.by(func(i int) string {
+		if sorted && o.s.dialect == SQLite {
+			return "+" + o.columns[i].sql
 		}
+		return o.columns[i].sql
+	}, o.id())
+}
+
+// id returns the id of a row as the index that it is read from has it.
+func (o *Order) id() string {
+	if strings.HasPrefix(o.From, "facet k ") {
+		return "k.id"
+	}
+	return "a.type, a.id"
+}
+
+// As returns the columns with names for [Order.Again].
+func (o *Order) As() string {
+	var sql strings.Builder
+	for i, c := range o.columns {
+		sql.WriteString(", " + c.sql + " AS c" + strconv.Itoa(i))
+	}
+	return sql.String()
+}
+
+// Again returns what sorts the rows of a page in the same order once more, whose
+// columns a table q has from As.
+func (o *Order) Again() string {
+	return o.by(func(i int) string { return "q.c" + strconv.Itoa(i) }, "q.type, q.id")
+}
+
+func (o *Order) by(column func(int) string, id string) string {
+	terms := make([]string, 0, len(o.columns)+1)
+	for i, c := range o.columns {
+		if strings.HasPrefix(c.sql, "NULL") { // nothing to sort by
+			continue
+		}
+		sql := column(i)
 		if c.desc {
 			sql += " DESC"
 		}
-		if c.nullable && (o.s.Dialect == SQLite || c.desc) {
+		if c.nullable && (o.s.dialect == SQLite || c.desc) {
 			sql += " NULLS LAST"
 		}
 		terms = append(terms, sql)
 	}
-	return strings.Join(append(terms, "a.type", "a.id"), ", ")
+	return strings.Join(append(terms, id), ", ")
 }
 
 // A Place is where a row stands in an order: its values there, each a float64, a
@@ -269,15 +358,15 @@ type Place struct {
 
 // After returns the condition that a row comes after a place.
 func (o *Order) After(p Place) string {
-	var ways []string
-	var same []string
+	var ways, same []string
+	bound := ""
 	for i, c := range o.columns {
 		v := p.Values[i]
 		if v == nil {
 			same = append(same, c.sql+" IS NULL")
 			continue
 		}
-		arg := o.s.Arg(c.argument(o.s.Dialect, v))
+		arg := o.s.Arg(c.argument(o.s.dialect, v))
 		than := " > "
 		if c.desc {
 			than = " < "
@@ -285,13 +374,20 @@ func (o *Order) After(p Place) string {
 		later := c.sql + than + arg
 		if c.nullable {
 			later = "(" + later + " OR " + c.sql + " IS NULL)"
+		} else if ways == nil {
+			bound = c.sql + strings.TrimRight(than, " ") + "= " + arg + " AND " // for an index to begin there
 		}
 		ways = append(ways, strings.Join(append(slices.Clone(same), later), " AND "))
 		same = append(same, c.sql+" = "+arg)
 	}
-	later := "(a.type, a.id) > (" + o.s.Arg(p.Type) + ", " + o.s.Arg(p.ID) + ")"
+	var later string
+	if o.s.Type == "" {
+		later = "(a.type, a.id) > (" + o.s.Arg(p.Type) + ", " + o.s.Arg(p.ID) + ")"
+	} else {
+		later = "a.id > " + o.s.Arg(p.ID)
+	}
 	ways = append(ways, strings.Join(append(same, later), " AND "))
-	return "(" + strings.Join(ways, " OR ") + ")"
+	return bound + "(" + strings.Join(ways, " OR ") + ")"
 }
 
 func (c *orderColumn) argument(d Dialect, v any) any {
@@ -339,7 +435,7 @@ func (o *Order) Scans() (into []any, values func() []any) {
 		switch {
 		case c.kind == text:
 			into[i] = new(*string)
-		case c.kind == moment && o.s.Dialect == Postgres:
+		case c.kind == moment && o.s.dialect == Postgres:
 			into[i] = new(time.Time)
 		default:
 			into[i] = new(*float64)

@@ -2,6 +2,7 @@ package query
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,16 +23,25 @@ const (
 // A Statement is a query as it is put together: its arguments, and what conditions
 // may count on. In its text the artifact is a, and the version that is current r.
 type Statement struct {
-	Dialect Dialect
-	Scopes  []string // that the caller may see
-	Type    string   // of all artifacts that are looked at; "" for several
+	// Type is that of all artifacts that are looked at; "" for several.
+	Type string
 	// Indexed reports whether the facets of Type at a pointer are kept, as
 	// [artifact.FacetsOf] makes them. Nil: none are.
 	Indexed func(path string) bool
 
-	args   []any
-	scopes string
-	typ    string
+	dialect Dialect
+	args    []any
+	scopes  string
+	typ     string
+}
+
+// New returns a statement for a caller who may see some scopes. These are its first
+// argument, an array or, for SQLite, a JSON text; others that are given follow.
+func New(d Dialect, scopes []string, more ...any) *Statement {
+	s := &Statement{dialect: d}
+	s.scopes = s.list(scopes)
+	s.args = append(s.args, more...)
+	return s
 }
 
 // Args returns the arguments, in the order of their numbers.
@@ -41,7 +51,7 @@ func (s *Statement) Args() []any { return s.args }
 func (s *Statement) Arg(v any) string {
 	s.args = append(s.args, v)
 	n := strconv.Itoa(len(s.args))
-	if s.Dialect == SQLite {
+	if s.dialect == SQLite {
 		return "?" + n
 	}
 	switch v.(type) {
@@ -49,7 +59,7 @@ func (s *Statement) Arg(v any) string {
 		return "$" + n + "::text"
 	case float64:
 		return "$" + n + "::float8"
-	case int:
+	case int, int64:
 		return "$" + n + "::bigint"
 	case time.Time:
 		return "$" + n + "::timestamptz"
@@ -64,16 +74,14 @@ func (s *Statement) Arg(v any) string {
 }
 
 // Visible returns the condition that a scope is one that the caller may see.
-func (s *Statement) Visible(scope string) string {
-	if s.scopes == "" {
-		s.scopes = s.list(s.Scopes)
-	}
-	return scope + s.scopes
-}
+func (s *Statement) Visible(scope string) string { return scope + s.scopes }
+
+// ReadsContent reports whether a part of the statement needs the version r.
+func ReadsContent(sql string) bool { return strings.Contains(sql, "r.content") }
 
 // list returns the condition that what stands before it is one of some texts.
 func (s *Statement) list(texts []string) string {
-	if s.Dialect == Postgres {
+	if s.dialect == Postgres {
 		return " = ANY (" + s.Arg(append([]string{}, texts...)) + ")"
 	}
 	return " IN (SELECT value FROM json_each(" + s.json(append([]string{}, texts...)) + "))"
@@ -94,6 +102,22 @@ func (s *Statement) theType() string {
 		s.typ = s.Arg(s.Type)
 	}
 	return s.typ
+}
+
+// Drives reports whether the index of facets finds the artifacts that a filter lets
+// pass, so that not all need to be looked at.
+func (s *Statement) Drives(f *Filter) bool { return f != nil && s.drives(&f.root) }
+
+func (s *Statement) drives(n *node) bool {
+	if n.and != nil {
+		return slices.ContainsFunc(n.and, func(n node) bool { return s.drives(&n) })
+	}
+	c := n.field
+	if c == nil || c.field != nil || !c.pointer.indexed(s) {
+		return false
+	}
+	_, denied := c.op.denied()
+	return !denied && c.op != Exists
 }
 
 // Where returns the filter as a condition, which is true or false and never null.
@@ -153,9 +177,9 @@ func (s *Statement) junction(parts []node, by string) string {
 func (s *Statement) column(f *field) string {
 	column := "a." + f.name
 	switch {
-	case s.Dialect == Postgres && f.kind == text:
+	case s.dialect == Postgres && f.kind == text:
 		column += ` COLLATE "C"`
-	case s.Dialect == Postgres && f.kind == number:
+	case s.dialect == Postgres && f.kind == number:
 		column += "::float8"
 	}
 	return "(" + column + ")"
@@ -181,7 +205,7 @@ func (s *Statement) refs(op Op, values []value) string {
 	for i, v := range values {
 		types[i], ids[i], pairs[i] = v.ref.Type, v.ref.ID, [2]string{v.ref.Type, v.ref.ID}
 	}
-	if s.Dialect == Postgres {
+	if s.dialect == Postgres {
 		return "((a.type, a.id) IN (SELECT k.type, k.id FROM unnest(" + s.Arg(types) + ", " + s.Arg(ids) + ") AS k (type, id)))"
 	}
 	return "((a.type, a.id) IN (SELECT json_extract(k.value, '$[0]'), json_extract(k.value, '$[1]') FROM json_each(" + s.json(pairs) + ") AS k))"
@@ -196,7 +220,7 @@ func (s *Statement) compare(x string, of kind, op Op, values []value) string {
 		return "(" + x + s.in(of, values) + ")"
 	case Contains:
 		part := s.Arg(values[0].text)
-		if s.Dialect == Postgres {
+		if s.dialect == Postgres {
 			return "(strpos(" + x + ", " + part + ") > 0)"
 		}
 		return "(instr(" + x + ", " + part + ") > 0)"
@@ -242,7 +266,7 @@ func (s *Statement) argument(v value) any {
 	case number:
 		return v.num
 	case moment:
-		if s.Dialect == SQLite {
+		if s.dialect == SQLite {
 			return v.at.UnixMilli()
 		}
 		return v.at
@@ -260,7 +284,7 @@ func (s *Statement) in(of kind, values []value) string {
 		texts, numbers, times = append(texts, v.text), append(numbers, v.num), append(times, v.at)
 		millis = append(millis, v.at.UnixMilli())
 	}
-	if s.Dialect == Postgres {
+	if s.dialect == Postgres {
 		switch of {
 		case number:
 			return " = ANY (" + s.Arg(numbers) + ")"
@@ -339,7 +363,7 @@ func (s *Statement) link(c *linkCondition) string {
 func (s *Statement) SeenLink(alias, end string) string {
 	typ, id := alias+"."+end+"_type", alias+"."+end+"_id"
 	everyone := ""
-	if s.Dialect == Postgres {
+	if s.dialect == Postgres {
 		everyone = " AND e.audience = 'scope'"
 	}
 	return "(" + s.Visible(alias+".scope") +
@@ -369,7 +393,7 @@ func (s *Statement) signal(c *signalCondition) string {
 // sum returns the number. Both stores divide doubles.
 func (s *Statement) sum(g Aggregate) string {
 	double := func(x string) string {
-		if s.Dialect == Postgres {
+		if s.dialect == Postgres {
 			return x + "::float8"
 		}
 		return "CAST(" + x + " AS REAL)"
@@ -380,7 +404,7 @@ func (s *Statement) sum(g Aggregate) string {
 	} else {
 		column, otherwise = "CASE WHEN g.n > 0 THEN "+double("g.sum")+" / "+double("g.n")+" END", "NULL"
 	}
-	if s.Dialect == Postgres {
+	if s.dialect == Postgres {
 		otherwise += "::float8"
 	}
 	return "coalesce((SELECT " + column + " FROM signal_aggregate g WHERE g.type = a.type AND g.artifact = a.id AND g.kind = " + s.Arg(g.Kind) +
@@ -399,7 +423,7 @@ func group(values []value) map[kind][]value {
 // kinds are those of values in a content, in the order of their conditions.
 var kinds = []kind{text, number, boolean, null}
 
-// path returns the pointer as facets name it.
+// indexed reports whether facets are kept at a pointer.
 func (p pointer) indexed(s *Statement) bool {
 	return s.Type != "" && s.Indexed != nil && artifact.IndexablePath(p.text) && s.Indexed(p.text)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/query"
 )
 
 // A ListCursor is the last artifact of a page: its place in the order of list,
@@ -58,6 +59,54 @@ func DecodeCursor(s, filter string) (ListCursor, error) {
 	}
 	return ListCursor{At: time.UnixMilli(b.At).UTC(), Type: b.Type, ID: b.ID}, nil
 }
+
+// A placeCursor is the last artifact of a page in an order that was asked for.
+type placeCursor struct {
+	Version int    `json:"v"`
+	Values  []any  `json:"k"`
+	Type    string `json:"ty"`
+	ID      string `json:"id"`
+	Filter  string `json:"f"`
+	Sum     string `json:"s"` // of all the others
+}
+
+func (c placeCursor) sum() string {
+	c.Sum = ""
+	raw, err := json.Marshal(c)
+	if err != nil { // numbers and texts
+		return ""
+	}
+	return filterHash(string(raw))
+}
+
+func encodePlace(p query.Place, filter string) string {
+	c := placeCursor{Version: placeVersion, Values: p.Values, Type: p.Type, ID: p.ID, Filter: filterHash(filter)}
+	c.Sum = c.sum()
+	raw, err := json.Marshal(c)
+	if err != nil { // numbers and texts
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(raw)
+}
+
+func decodePlace(s, filter string) (*query.Place, error) {
+	var c placeCursor
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(s)
+	switch {
+	case len(s) > maxPlace || err != nil || json.Unmarshal(raw, &c) != nil || c.Version != placeVersion || c.Sum != c.sum():
+		return nil, invalidCursor(s, "it was not given by list")
+	case c.Filter != filterHash(filter):
+		return nil, invalidCursor(s, "it is from a request with another filter or sort")
+	}
+	return &query.Place{Values: c.Values, Type: c.Type, ID: c.ID}, nil
+}
+
+const (
+	// placeVersion tells the form apart from that of a [ListCursor].
+	placeVersion = 2
+	// maxPlace is the longest that is looked at: a place may hold texts.
+	maxPlace = 64 << 10
+)
 
 type nameCursor struct {
 	Version int    `json:"v"`

@@ -22,7 +22,7 @@ var (
 	}
 	List = Verb[ListRequest, ListResponse]{
 		Name:    "list",
-		Summary: "List current artifacts, newest first, all or of one type, page by page.",
+		Summary: "List current artifacts, all or those that a filter lets pass, in the order that you ask for, page by page.",
 		Effect:  Read,
 		Needs:   toRead,
 	}
@@ -160,21 +160,6 @@ func (g *GetLinks) Add(in LinksRequest, page *LinksResponse) {
 		in.Cursor, in.Limit = page.NextCursor, 0
 		g.More = append(g.More, in)
 	}
-}
-
-// ListRequest asks for a page of artifacts.
-type ListRequest struct {
-	Type           string `json:"type,omitempty" jsonschema:"registered artifact type, such as hypothesis; absent for all"`
-	Limit          int    `json:"limit,omitempty" jsonschema:"artifacts a page, 1 to 200; the default is 50"`
-	Cursor         string `json:"cursor,omitempty" jsonschema:"next_cursor of the page before, from a request alike but for the cursor"`
-	IncludeContent bool   `json:"include_content,omitempty" jsonschema:"true adds each artifact's content"`
-}
-
-// ListResponse is a page of artifacts, newest first, ties by ref.
-type ListResponse struct {
-	Artifacts  []artifact.Artifact `json:"artifacts"`
-	NextCursor string              `json:"next_cursor,omitempty"` // absent on the last page
-	AsOf       artifact.Seq        `json:"as_of"`
 }
 
 // SchemaRequest names a type.

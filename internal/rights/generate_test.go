@@ -87,6 +87,7 @@ func newGenerator(t *testing.T, l *lab) *generator {
 		"move.base_content_hash": l.open.inLabB.Hash.String(), "move.ref": current(l.open.inLabB), "nodes/revoke.id": nodes[0].ID,
 		"redact.ref": current(l.open.inLabB), "scopes/create.id": "lab-new", "scopes/grant.roles": []any{verb.Viewer}, "scopes/grant.scope": labB,
 		"scopes/members.cursor": verb.EncodeNameCursor("a", "members "+labB), "scopes/members.scope": labB, "scopes/revoke.scope": labB,
+		"filter": map[string]any{"field": "title", "op": "ne", "value": text}, "sort": []any{"title"}, "count": true,
 		"paper_pmid": openPMID.real, "span": text, "claim": text,
 		"signal.kind": "vote", "signal.voter": "import:someone", "unlink.predicate": "supports", "unlink.ref": l.open.link,
 	}}
@@ -298,6 +299,19 @@ func (g *generator) private(v verb.Info, property string, s *jsonschema.Schema) 
 				all[i].real["ref"], all[i].twin["ref"] = "kg_edge:nowhere", "kg_edge:nowhere"
 			}
 		}
+	case "filter":
+		field := func(name, op string) func(string) any {
+			return func(s string) any { return map[string]any{"field": name, "op": op, "value": s} }
+		}
+		for _, r := range p.refs {
+			set("ref eq "+r.real, r.pair, field("ref", "eq"))
+			set("ref ne "+r.real, r.pair, field("ref", "ne"))
+			for _, direction := range []string{"in", "out"} {
+				set(direction+" "+r.real, r.pair, func(s string) any { return map[string]any{"link": map[string]any{"direction": direction, "to": s}} })
+			}
+		}
+		set("scope eq "+labA, paired(labA), field("scope", "eq"))
+		set("scope gte "+labA, paired(labA), field("scope", "gte"))
 	case "voter":
 		each("voter", "import:", p.agents)
 	case "id":

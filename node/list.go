@@ -1,0 +1,213 @@
+package node
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/query"
+	"github.com/scidex-ai/substrate/verb"
+)
+
+// list answers the verb of that name.
+func (s *Store) list(ctx context.Context, in verb.ListRequest) (out verb.ListResponse, err error) {
+	c, err := reader(ctx)
+	if err != nil {
+		return out, err
+	}
+	l, err := in.Listing(s.typeNamed, s.typeNames)
+	if err != nil {
+		return out, err
+	}
+	tx, err := s.readers.BeginTx(ctx, nil)
+	if err != nil {
+		return out, err
+	}
+	defer tx.Rollback() //nolint:errcheck // it only read
+	p := &page{store: s, tx: tx, in: &in, listing: l, scopes: in.Scopes(c)}
+	if err := tx.StmtContext(ctx, s.read.applied).QueryRowContext(ctx).Scan(&p.out.AsOf); err != nil { //nolint:sqlclosecheck // the transaction closes it
+		return out, err
+	}
+	if in.Plain() {
+		err = p.all(ctx)
+	} else {
+		err = p.some(ctx)
+	}
+	if err != nil {
+		return out, err
+	}
+	p.end()
+	return p.out, nil
+}
+
+// A page is one of a list, as it is read in one transaction.
+type page struct {
+	store   *Store
+	tx      *sql.Tx
+	in      *verb.ListRequest
+	listing *verb.Listing
+	scopes  []string
+	indexed func(path string) bool
+	out     verb.ListResponse
+	places  []query.Place
+}
+
+// all reads a page of all artifacts, or of a type's, newest first.
+func (p *page) all(ctx context.Context) error {
+	at, after := int64(math.MaxInt64), query.Place{} // newer than any
+	if p.listing.After != nil {
+		after = *p.listing.After
+		at = int64(after.Values[0].(float64))
+	}
+	q := &p.store.read.list
+	if p.in.Type != "" {
+		q, after.Type = &p.store.read.listOfType, p.in.Type
+	}
+	stmt, args, err := q.bind(ctx, p.listing.Limit+1, p.in.IncludeContent, at, after.Type, after.ID)
+	if err != nil {
+		return err
+	}
+	rows, err := p.tx.StmtContext(ctx, stmt).QueryContext(ctx, args...) //nolint:sqlclosecheck // the transaction closes it
+	if err != nil {
+		return err
+	}
+	return p.read(rows, nil)
+}
+
+// read takes in rows, which have the order's columns behind them.
+func (p *page) read(rows *sql.Rows, o *query.Order) error {
+	defer rows.Close()
+	upgrades := p.store.upgrades.Load()
+	if p.out.Artifacts == nil {
+		p.out.Artifacts = make([]artifact.Artifact, 0, p.listing.Limit+1)
+	}
+	for rows.Next() {
+		var more []any
+		values := func() []any { return nil }
+		if o != nil {
+			more, values = o.Scans()
+		}
+		a, err := scanArtifact(rows.Scan, more...)
+		if err != nil {
+			return err
+		}
+		upgrades.Beside(&a)
+		p.out.Artifacts = append(p.out.Artifacts, a)
+		p.places = append(p.places, query.Place{Values: values(), Type: a.Type, ID: a.ID})
+	}
+	return rows.Err()
+}
+
+// end cuts off what belongs to the next page.
+func (p *page) end() {
+	if n := p.listing.Limit; len(p.out.Artifacts) > n {
+		p.out.Artifacts = p.out.Artifacts[:n]
+		p.out.NextCursor = p.listing.Cursor(&p.out.Artifacts[n-1], p.places[n-1])
+	}
+}
+
+const (
+	// listRowsSQL are the rows of a page q, in which the scopes were asked for.
+	listRowsSQL = ` AS q CROSS JOIN artifact AS a ON a.type = q.type AND a.id = q.id
+		CROSS JOIN artifact_revision AS r ON r.type = a.type AND r.id = a.id AND r.revision = a.revision ORDER BY `
+	listedColumns = `SELECT a.type, a.id, a.scope, a.revision, a.content_hash, a.schema_version, a.title, a.state,
+			a.created_at, a.created_by, a.updated_at, a.updated_by, a.is_latest, a.superseded_by, a.quality_score,
+			r.additional_signatures, r.redaction, CASE WHEN ?2 THEN r.content END`
+	currentVersionSQL = ` CROSS JOIN artifact_revision AS r ON r.type = a.type AND r.id = a.id AND r.revision = a.revision`
+)
+
+// some reads a page of what a filter lets pass, or in an order that is asked for.
+func (p *page) some(ctx context.Context) error {
+	l := p.listing
+	declared := func(string) bool { return false }
+	building := false
+	if d := (*p.store.declared.Load())[l.Type]; d != nil {
+		declared = func(path string) bool { return slices.Contains(d.paths, path) }
+		var made bool
+		if err := p.tx.StmtContext(ctx, p.store.read.facetsMade).QueryRowContext(ctx, l.Type, d.key).Scan(&made); err != nil { //nolint:sqlclosecheck // the transaction closes it
+			return err
+		}
+		if building = !made; made {
+			p.indexed = declared
+		}
+	}
+	p.out.Warnings = l.Unindexed(declared, building)
+	of := p.statement().Segments(l.Sort, l.Filter)
+	first := 0
+	if l.After != nil && of > 1 {
+		first = l.After.Segment()
+	}
+	for part := first; part < of && len(p.out.Artifacts) <= l.Limit; part++ {
+		if err := p.part(ctx, part, of, part == first); err != nil {
+			return err
+		}
+	}
+	if p.in.Count {
+		return p.count(ctx)
+	}
+	return nil
+}
+
+func (p *page) statement() *query.Statement {
+	s := query.New(query.SQLite, p.scopes, p.in.IncludeContent)
+	s.Type, s.Indexed = p.listing.Type, p.indexed
+	return s
+}
+
+// from returns tables with the condition of the list, its place aside.
+func (p *page) where(s *query.Statement) string {
+	where := " WHERE a.is_latest AND " + s.Visible("a.scope")
+	if p.listing.Type != "" {
+		where += " AND a.type = " + s.Arg(p.listing.Type)
+	}
+	if p.listing.Filter != nil {
+		where += " AND " + s.Where(p.listing.Filter)
+	}
+	return where
+}
+
+func (p *page) part(ctx context.Context, part, of int, first bool) error {
+	s := p.statement()
+	o := s.Order(p.listing.Sort, part, of)
+	where := p.where(s) + " AND " + o.Where
+	if after := p.listing.After; after != nil && first {
+		if !o.Fits(*after) {
+			return p.in.BadCursor()
+		}
+		where += " AND " + o.After(*after)
+	}
+	inner := "SELECT a.type, a.id" + o.As()
+	tables := " FROM " + o.From
+	if query.ReadsContent(inner + where) {
+		tables += currentVersionSQL
+	}
+	inner += tables + where + " ORDER BY " + o.By(s.Drives(p.listing.Filter)) + " LIMIT " + s.Arg(p.listing.Limit+1-len(p.out.Artifacts))
+	var columns strings.Builder
+	for i := range o.Columns {
+		fmt.Fprintf(&columns, ", q.c%d", i)
+	}
+	rows, err := p.tx.QueryContext(ctx, listedColumns+columns.String()+" FROM ("+inner+")"+listRowsSQL+o.Again(), s.Args()...)
+	if err != nil {
+		return fmt.Errorf("list artifacts: %w", err)
+	}
+	return p.read(rows, o)
+}
+
+// count counts all that the filter lets pass, up to just above the greatest count.
+func (p *page) count(ctx context.Context) error {
+	s := query.New(query.SQLite, p.scopes)
+	s.Type, s.Indexed = p.listing.Type, p.indexed
+	where := p.where(s)
+	tables := " FROM artifact AS a"
+	if query.ReadsContent(where) {
+		tables += currentVersionSQL
+	}
+	var n int
+	err := p.tx.QueryRowContext(ctx, "SELECT count(*) FROM (SELECT 1"+tables+where+" LIMIT "+s.Arg(verb.MaxCount+1)+")", s.Args()...).Scan(&n)
+	p.out.Count = verb.CountOf(n)
+	return err
+}
