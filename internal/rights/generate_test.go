@@ -310,25 +310,15 @@ func (g *generator) private(v verb.Info, property string, s *jsonschema.Schema) 
 				set(direction+" "+r.real, r.pair, func(s string) any { return map[string]any{"link": map[string]any{"direction": direction, "to": s}} })
 			}
 		}
+		for _, a := range p.agents {
+			set("an agent", a, field("created_by", "eq"))
+		}
 		set("scope eq "+labA, paired(labA), field("scope", "eq"))
 		set("scope gte "+labA, paired(labA), field("scope", "gte"))
 	case "voter":
 		each("voter", "import:", p.agents)
 	case "id":
 		all = g.ids(v, property)
-	case "filter":
-		if v.Name != verb.Search.Name {
-			break
-		}
-		for _, r := range p.refs {
-			set("ref "+r.real, r.pair, func(s string) any { return map[string]any{"field": "ref", "op": "eq", "value": s} })
-			set("a link to "+r.real, r.pair, func(s string) any {
-				return map[string]any{"link": map[string]any{"predicate": "supports", "direction": "out", "to": s}}
-			})
-		}
-		for _, a := range p.agents {
-			set("an agent", a, func(s string) any { return map[string]any{"field": "created_by", "op": "eq", "value": s} })
-		}
 	case "query":
 		for _, r := range p.refs {
 			set(r.real, r.pair, text)
