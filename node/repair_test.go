@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,7 +34,12 @@ import (
 // tamper changes a replica's file behind the node's back.
 func tamper(t *testing.T, at *lab, statements ...string) {
 	t.Helper()
-	db, err := sql.Open("sqlite3", "file:"+filepath.Join(at.dir, node.ReplicaFile)+"?_busy_timeout=5000")
+	tamperFile(t, at.dir, statements...)
+}
+
+func tamperFile(t *testing.T, dir string, statements ...string) {
+	t.Helper()
+	db, err := sql.Open("sqlite3", "file:"+filepath.Join(dir, node.ReplicaFile)+"?_busy_timeout=5000")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,6 +375,59 @@ func TestRepairWhileWritersRun(t *testing.T) {
 	l.caughtUp(t)
 	l.verify(t, l.a, l.b)
 	l.verifyHub(t)
+}
+
+// TestRepairIsOvertaken: rows that the feed brings anew while the hub's answer is under
+// way stay as the feed has them.
+func TestRepairIsOvertaken(t *testing.T) {
+	w := newWorld(t, initHub)
+	w.some("h", "", 5, 100)
+	ada := w.as("ada", verb.Contributor)
+	do(w, ada, verb.Signal, verb.SignalRequest{Ref: "hypothesis:h3", Kind: "vote", Value: "1"})
+	r := w.node(t.TempDir(), "ada", verb.Contributor)
+	w.caughtUp(r)
+	base := do(w, w.as("ada", verb.Viewer), verb.Get, verb.GetRequest{Ref: artifact.Ref{Type: "hypothesis", ID: "h3"}}).Artifact.Ref.Hash
+	tamperFile(t, r.dir, `UPDATE artifact SET title = 'forged', row_hash = zeroblob(32) WHERE id = 'h3'`, `UPDATE signal SET value = '0', row_hash = zeroblob(32)`)
+	asked := 0
+	w.meddle(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
+			if req.URL.Path != "/feed/rows" {
+				next.ServeHTTP(rw, req)
+				return
+			}
+			held := httptest.NewRecorder()
+			next.ServeHTTP(held, req)
+			switch asked++; asked {
+			case 1: // for the head
+				do(w, ada, verb.Update, verb.UpdateRequest{Ref: "hypothesis:h3", BaseContentHash: base, Title: "The newest"})
+			case 2: // for the signals
+				do(w, ada, verb.Signal, verb.SignalRequest{Ref: "hypothesis:h3", Kind: "vote", Value: "-1"})
+			}
+			w.caughtUp(r)
+			maps.Copy(rw.Header(), held.Header())
+			rw.WriteHeader(held.Code)
+			_, _ = rw.Write(held.Body.Bytes())
+		})
+	})
+	report, err := r.Repair(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if asked < 2 || len(report.Rows) == 0 || report.Rows[0].Key != "h3" || !strings.Contains(report.Rows[0].Outcome, "the feed has brought it anew") {
+		t.Errorf("%d questions; the repair tells %+v", asked, report.Rows)
+	}
+	w.meddle(nil)
+	got, err := verb.Get.Call(t.Context(), &verb.Client{URL: r.url, Token: r.token}, verb.GetRequest{Ref: artifact.Ref{Type: "hypothesis", ID: "h3"}})
+	if err != nil || got.Artifact.Title != "The newest" {
+		t.Errorf("what the feed had brought is %q, %v", got.Artifact.Title, err)
+	}
+	in := verb.SignalsRequest{Ref: artifact.Ref{Type: "hypothesis", ID: "h3"}, At: new(time.Unix(2_000_000_000, 0))}
+	of := do(w, w.as("ada", verb.Viewer), verb.Signals, in).Signals
+	at, err := verb.Signals.Call(t.Context(), &verb.Client{URL: r.url, Token: r.token}, in)
+	if err != nil || !reflect.DeepEqual(at.Signals, of) {
+		t.Errorf("the sums of signals are %+v, the hub's %+v, %v", at.Signals, of, err)
+	}
+	w.equal(r)
 }
 
 // TestSelfCheck is what users of a file system for replicas met (field lesson 14), whose nodes

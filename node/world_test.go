@@ -38,7 +38,13 @@ type world struct {
 
 func newWorld(t *testing.T, init func(context.Context, *pgxpool.Pool) error) *world {
 	t.Helper()
-	w := &world{t: t, db: pgtest.New(t, init), tokens: make(map[string]string)}
+	return newWorldOn(t, pgtest.New(t, init))
+}
+
+// newWorldOn makes a world on a database that holds a hub.
+func newWorldOn(t *testing.T, db *pgxpool.Pool) *world {
+	t.Helper()
+	w := &world{t: t, db: db, tokens: make(map[string]string)}
 	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
 		h := w.served.Load()
 		if h == nil {
