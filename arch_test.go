@@ -36,7 +36,7 @@ var layers = map[string][]string{
 	"internal/memory":          {},
 	"internal/postgres":        {},
 	"internal/pgtest":          {"internal/postgres"},
-	"cmd/scidex":               {"artifact", "verb", "replicate", "hub", "node", "sample", "internal/load", "internal/memory", "internal/postgres"},
+	"cmd/scidex":               {"artifact", "event", "verb", "replicate", "hub", "node", "sample", "internal/load", "internal/memory", "internal/postgres"},
 	"cmd/torture":              {"artifact", "verb", "internal/postgres"},
 	"cmd/bench":                {"artifact", "verb", "replicate", "hub", "node", "internal/load", "internal/memory", "internal/postgres"},
 }

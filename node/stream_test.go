@@ -4,10 +4,15 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/event"
 	"github.com/scidex-ai/substrate/verb"
 )
 
@@ -174,6 +180,86 @@ func TestEventStream(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestEventClient follows through a proxy that cuts every stream after some bytes,
+// and then a node that restarts: no event is left out, and none comes before one
+// that it follows.
+func TestEventClient(t *testing.T) {
+	l := newLabs(t)
+	target, err := url.Parse(l.a.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cuts := 0
+	proxy := &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
+		ModifyResponse: func(res *http.Response) error {
+			res.Body = &cut{res.Body, 700 + 997*(cuts%5)} // amid events
+			cuts++
+			return nil
+		},
+	}
+	srv := httptest.NewServer(proxy)
+	t.Cleanup(srv.Close)
+	const n = 60
+	got := make(chan artifact.Seq, 10*n)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	followed := make(chan error, 1)
+	start := artifact.Seq(0)
+	go func() {
+		client := &event.Client{URL: srv.URL, Token: l.token(t, "ada")}
+		followed <- client.Follow(ctx, verb.SubscribeRequest{Types: []string{"hypothesis.created"}, Since: &start}, func(e verb.Event) error {
+			got <- e.ID
+			return nil
+		})
+	}()
+	ada := l.as(t, "ada")
+	var want, seen []artifact.Seq
+	for i := range n {
+		want = append(want, must(t, verb.Create, ada, statement([]string{"", "lab-a"}[i%2], fmt.Sprint("h", i), "x")).Seq)
+	}
+	for len(seen) < n {
+		select {
+		case seq := <-got:
+			if len(seen) > 0 && seq <= seen[len(seen)-1] {
+				if !slices.Contains(seen, seq) {
+					t.Fatalf("%d comes after %v and is new", seq, seen)
+				}
+				continue // again
+			}
+			seen = append(seen, seq)
+		case err := <-followed:
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(want, seen); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if cuts < 3 {
+		t.Errorf("the stream was cut %d times", cuts)
+	}
+	must(t, verb.TokensRevoke, l.as(t, "root"), verb.TokensRevokeRequest{Agent: "ada"})
+	if err := <-followed; artifact.AsError(err).Reason != artifact.ReasonUnauthenticated {
+		t.Errorf("a revoked token ends it with %v", err)
+	}
+}
+
+// cut is a body that breaks off after so many bytes.
+type cut struct {
+	io.ReadCloser
+	left int
+}
+
+func (c *cut) Read(p []byte) (int, error) {
+	if c.left <= 0 {
+		return 0, errors.New("cut")
+	}
+	n, err := c.ReadCloser.Read(p[:min(len(p), c.left)])
+	c.left -= n
+	return n, err
 }
 
 // TestSubscribeRefused checks what is wrong with subscriptions, at hub and node
