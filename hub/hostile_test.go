@@ -45,7 +45,8 @@ func describe(status int, e *artifact.Error) string {
 	return b.String()
 }
 
-// rowCounts returns how many rows each table holds, and the log's head.
+// rowCounts returns how many rows each table holds, but for those that tell how far what
+// is built in the background has come, and the log's head.
 func (f *fixture) rowCounts(t *testing.T) string {
 	t.Helper()
 	const query = `
@@ -53,7 +54,7 @@ func (f *fixture) rowCounts(t *testing.T) string {
 			(xpath('/row/n/text()', query_to_xml(format('SELECT count(*) AS n FROM %I.%I', n.nspname, c.relname), false, true, '')))[1]), ' ' ORDER BY 1)
 			|| ' head=' || coalesce((SELECT max(seq)::text FROM feed.change), '0')
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND n.nspname NOT LIKE 'pg\_%' AND n.nspname <> 'information_schema'`
+		WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relname NOT LIKE '%\_build' AND n.nspname NOT LIKE 'pg\_%' AND n.nspname <> 'information_schema'`
 	var counts string
 	if err := f.db.QueryRow(t.Context(), query).Scan(&counts); err != nil {
 		t.Fatal(err)
