@@ -41,7 +41,11 @@ type weighted struct {
 // New returns the document of some fields. Whoever searches for one of the names
 // exactly finds it first.
 func New(fields []Field, names ...string) *Document {
-	d := new(Document)
+	size := 0
+	for i := range fields {
+		size += len(fields[i].Text)
+	}
+	d := &Document{tokens: make([]weighted, 0, min(size/5, 1<<16))}
 	position := 1
 	for i := range fields {
 		f := &fields[i]
@@ -190,7 +194,3 @@ func (d *Document) Row() []string {
 	}
 	return out
 }
-
-// Tokenizer is the FTS5 tokenizer that takes a row apart at spaces alone. All but
-// ASCII it takes for words, and terms are in lower case already.
-const Tokenizer = `ascii tokenchars '._='`

@@ -118,7 +118,6 @@ type item struct {
 	minus  bool
 	prefix bool
 	or     bool
-	first  bool
 }
 
 // items splits a query. Quotes are balanced.

@@ -16,6 +16,7 @@ type token struct {
 // A piece is a part of a word.
 type piece struct {
 	text       string // folded
+	term       string // of the text; "" when it was not made yet
 	brief      string // of a Greek letter: the Latin one for it
 	start, end int
 	before     class // hyphen or slash that divides it from the piece before; other for neither
@@ -44,6 +45,7 @@ type scanner struct {
 	start  int    // of it
 	end    int
 	upper  bool // its last letter is a capital
+	plain  bool // it is of ASCII alone
 	before class
 	folded []rune
 }
@@ -94,6 +96,14 @@ func scan(text string, raw bool, f func(*word)) {
 
 // ascii takes the character at i and returns where the next one is.
 func (s *scanner) ascii(i int, c byte) int {
+	if c >= 'a' && c <= 'z' && s.kind == letter { // most of any text: a word goes on
+		n := i + 1
+		for n < len(s.text) && s.text[n] >= 'a' && s.text[n] <= 'z' {
+			n++
+		}
+		s.buf, s.end, s.upper = append(s.buf, s.text[i:n]...), n, false
+		return n
+	}
 	k := asciiClass[c]
 	upper := c >= 'A' && c <= 'Z'
 	if upper {
@@ -105,7 +115,7 @@ func (s *scanner) ascii(i int, c byte) int {
 
 // take adds a folded character that stands at text[start:end].
 func (s *scanner) take(r rune, k class, start, end int, upper bool) {
-	switch k {
+	switch k { //nolint:exhaustive // the others are of a word
 	case silent:
 		return
 	case hyphen, slash:
@@ -141,8 +151,9 @@ func (s *scanner) take(r rune, k class, start, end int, upper bool) {
 		s.endPiece()
 	}
 	if s.kind == other {
-		s.kind, s.start = k, start
+		s.kind, s.start, s.plain = k, start, true
 	}
+	s.plain = s.plain && r < utf8.RuneSelf
 	s.buf, s.end, s.upper = utf8.AppendRune(s.buf, r), end, upper
 }
 
@@ -178,11 +189,17 @@ func (s *scanner) endPiece() {
 		s.kind = other
 		return
 	}
-	text := string(s.buf)
 	add := func(p piece) {
 		p.before, s.before = s.before, other
 		s.at.pieces = append(s.at.pieces, p)
 	}
+	if s.kind == letter && s.plain && len(s.buf) <= MaxTerm && !nameEnds(s.buf) {
+		k := known(s.buf)
+		add(piece{text: k.word, term: k.term, start: s.start, end: s.end})
+		s.buf, s.kind = s.buf[:0], other
+		return
+	}
+	text := string(s.buf)
 	switch s.kind {
 	case greek:
 		if utf8.RuneCountInString(text) > maxGreekLetters {
@@ -246,13 +263,22 @@ func nameAtEnd(text string) string {
 	return ""
 }
 
-func nameEnds(buf []byte) bool { return nameAtEnd(string(buf[max(0, len(buf)-longestName):])) != "" }
+// nameEnds reports whether a word ends with a name, or is one.
+func nameEnds(buf []byte) bool {
+	if n := len(buf); n < 4 || buf[n-1] != 'a' && buf[n-1] != 'n' {
+		return false
+	}
+	return nameAtEnd(string(buf[max(0, len(buf)-longestName):])) != ""
+}
 
 // tokens calls f with the tokens of a word whose first part is at a position.
 func (w *word) tokens(position int, f func(token)) {
 	for i := range w.pieces {
 		p := &w.pieces[i]
-		f(token{term: termOf(p.text), position: position + i, start: p.start, end: p.end})
+		if p.term == "" {
+			p.term = termOf(p.text)
+		}
+		f(token{term: p.term, position: position + i, start: p.start, end: p.end})
 	}
 	if len(w.pieces) < 2 {
 		return

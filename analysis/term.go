@@ -42,10 +42,10 @@ func cut(word string) string {
 	return word[:n]
 }
 
-// A stemmed is a word and its stem.
-type stemmed struct{ word, stem string }
+// A stemmed is a word in lower case and its term.
+type stemmed struct{ word, term string }
 
-// stems holds stems that were made before: those of common words are asked for all
+// stems holds terms that were made before: those of common words are asked for all
 // the time, and the stemmer takes longer than all else. Each word has one place; the
 // last one there stays.
 var (
@@ -53,18 +53,24 @@ var (
 	seed  = maphash.MakeSeed()
 )
 
+// known returns a word of at most MaxTerm ASCII letters in lower case, with its term.
+func known(word []byte) *stemmed {
+	place := &stems[maphash.Bytes(seed, word)%uint64(len(stems))]
+	if k := place.Load(); k != nil && k.word == string(word) {
+		return k
+	}
+	made := &stemmed{word: string(word)}
+	made.term = termOf(made.word)
+	place.Store(made)
+	return made
+}
+
 // stem returns the English stem (Snowball, "Porter 2") of a word in lower case.
 func stem(word string) string {
-	place := &stems[maphash.String(seed, word)%uint64(len(stems))]
-	if known := place.Load(); known != nil && known.word == word {
-		return known.stem
-	}
 	env := snowballstem.NewEnv(word)
 	english.Stem(env)
-	made := &stemmed{strings.Clone(word), strings.Clone(env.Current())}
-	if made.stem == "" {
-		made.stem = made.word
+	if env.Current() == "" {
+		return word
 	}
-	place.Store(made)
-	return made.stem
+	return strings.Clone(env.Current())
 }

@@ -55,7 +55,7 @@ func TestSearchUsesTheIndex(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(t.Context()) //nolint:errcheck // it only read
+	defer tx.Rollback(t.Context())
 	if _, err := tx.Exec(t.Context(), "SET LOCAL enable_seqscan = off"); err != nil {
 		t.Fatal(err)
 	}

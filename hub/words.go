@@ -46,7 +46,7 @@ const (
 		SELECT k.type, k.id, k.revision, k.rule, k.words::tsvector
 		FROM unnest($1::text[], $2::text[], $3::integer[], $4::text[], $5::text[]) AS k (type, id, revision, rule, words)
 		ON CONFLICT (type, id) DO UPDATE SET revision = excluded.revision, rule = excluded.rule, words = excluded.words`
-	dropWordsQuery = `
+	retireDocumentsQuery = `
 		DELETE FROM search_document d
 		USING unnest($1::text[], $2::text[]) AS k (type, id)
 		WHERE d.type = k.type AND d.id = k.id`
@@ -91,7 +91,7 @@ func (w *writes) queueWords(b *pgx.Batch) {
 	}
 	put.queue(b)
 	if goneIDs != nil {
-		b.Queue(dropWordsQuery, goneTypes, goneIDs)
+		b.Queue(retireDocumentsQuery, goneTypes, goneIDs)
 	}
 }
 

@@ -111,9 +111,9 @@ func (s *Store) finder(ctx context.Context, p *verb.SearchPlan) (f finder, err e
 		types = string(raw)
 	}
 	match := p.Words.Match()
-	f.hitsStmt, f.hitsArgs, err = s.read.search.bind(ctx, match, types, p.Scope, p.ReadSize(), p.Offset, p.IncludeContent || p.Highlight, p.Words.Name()) //nolint:sqlclosecheck // kept for the next search
+	f.hitsStmt, f.hitsArgs, err = s.read.search.bind(ctx, match, types, p.Scope, p.ReadSize(), p.Offset, p.IncludeContent || p.Highlight, p.Words.Name())
 	if err == nil && len(p.Facets) > 0 {
-		f.facetsStmt, f.facetsArgs, err = s.read.searchFacets.bind(ctx, match, types, p.Scope, verb.MaxFacetMatches+1) //nolint:sqlclosecheck // kept for the next search
+		f.facetsStmt, f.facetsArgs, err = s.read.searchFacets.bind(ctx, match, types, p.Scope, verb.MaxFacetMatches+1)
 	}
 	return f, err
 }
