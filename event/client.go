@@ -74,7 +74,7 @@ type eachError struct{ err error }
 func (e eachError) Error() string { return e.err.Error() }
 func (e eachError) Unwrap() error { return e.err }
 
-// once streams until the stream breaks. It keeps in in how far it came.
+// once streams until the stream breaks, and notes how far it came.
 func (c *Client) once(ctx context.Context, in *verb.SubscribeRequest, each func(verb.Event) error) error {
 	body, err := json.Marshal(in)
 	if err != nil {
