@@ -61,30 +61,43 @@ func newItems(ctx context.Context, h *Hub, c *verb.Caller, in *verb.BatchRequest
 		b.ops[i] = o
 	}
 	b.tie(in)
+	b.makeWords()
 	return b
 }
 
-// checkContents checks the contents of new artifacts, on as many processors as
-// there are: it is most of the work that needs no database, and each by itself.
+// checkContents checks the contents of new artifacts: with their words, it is most
+// of the work that needs no database, and each by itself.
 func (b *items) checkContents(in *verb.BatchRequest) {
 	b.contents = make([]*checkedContent, len(in.Items))
+	sideBySide(len(in.Items), func(i int) {
+		if create := in.Items[i].Create; create != nil {
+			if schema := b.hub.schemas.get(create.Type); schema != nil {
+				b.contents[i] = checkContent(schema, create.Content, b.imported)
+			}
+		}
+	})
+}
+
+// makeWords makes the words of new artifacts.
+func (b *items) makeWords() {
+	sideBySide(len(b.ops), func(i int) {
+		if o, ok := b.ops[i].(*createOp); ok {
+			o.makeWords()
+		}
+	})
+}
+
+// sideBySide runs f for each of n numbers, on as many processors as there are. What
+// panics is left out: it is done again with the rest of its item, where only its own
+// request fails.
+func sideBySide(n int, f func(i int)) {
 	var next atomic.Int64
 	var all sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
+	for range min(n, runtime.GOMAXPROCS(0)) {
 		all.Go(func() {
-			// One that panics is checked again with the rest of its item, where only
-			// its own request fails.
 			defer func() { _ = recover() }()
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= len(in.Items) {
-					return
-				}
-				if create := in.Items[i].Create; create != nil {
-					if schema := b.hub.schemas.get(create.Type); schema != nil {
-						b.contents[i] = checkContent(schema, create.Content, b.imported)
-					}
-				}
+			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
+				f(int(i))
 			}
 		})
 	}

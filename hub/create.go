@@ -59,7 +59,7 @@ type createOp struct {
 }
 
 // newCreate checks all of a request that can be checked without the database.
-// What is known of its content already is given in known, which may be nil.
+// Of an item of a batch, what is known of its content is given in known.
 func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, verbName string, imported bool, known *checkedContent) (*createOp, error) {
 	schema := h.schemas.get(in.Type)
 	if schema == nil {
@@ -85,6 +85,7 @@ func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, verbName string,
 		note(unknownScope(in.Scope))
 		scope = artifact.Commons
 	}
+	inBatch := known != nil
 	if known == nil || known.schema != schema || in.Type == artifact.SchemaType {
 		known = checkContent(schema, in.Content, imported)
 	}
@@ -160,9 +161,15 @@ func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, verbName string,
 		return nil, o.doubtful(misplaced)
 	}
 	o.ref.Hash = artifact.ContentHash(in.Type, in.Title, state, content)
-	o.words = wordsBy(schema, o.ref.ID, in.Title, content)
+	if !inBatch { // whose words are made side by side
+		o.makeWords()
+	}
 	return o, nil
 }
+
+// makeWords makes what the artifact is found by, which decide does otherwise, while
+// others wait.
+func (o *createOp) makeWords() { o.words = wordsBy(o.schema, o.ref.ID, o.title, o.content) }
 
 // A checkedContent is a new artifact's content and all that its type alone says of
 // it, which is most of the work of a create.

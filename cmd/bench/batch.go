@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -28,6 +29,9 @@ func (b *bench) batch(ctx context.Context) (err error) {
 		return err
 	}
 	verbs := h.Verbs()
+	if err := learnIndex(ctx, pool, verbs); err != nil {
+		return err
+	}
 	target, err := verb.Create.Call(as(ctx), verbs, verb.CreateRequest{Type: "hypothesis", Title: "What all link to", Content: body})
 	if err != nil {
 		return err
@@ -117,6 +121,14 @@ func floorBatch(ctx context.Context, pool *pgxpool.Pool, n int, whole bool) erro
 		INSERT INTO floor.artifact_revision (type, id, revision, scope, content_hash, schema_version, title, state, content, note, provenance, created_at, created_by, row_hash)
 		SELECT 'hypothesis', id, 1, 'commons', hash, 1, 'A hypothesis of the benchmark', 'proposed', content, '', '{}', $3, 'bench', hash
 		FROM unnest($1::text[], $2::bytea[], $4::text[]) AS r (id, hash, content)`, ids, hashes, now, contents)
+	b.Queue(`
+		INSERT INTO floor.search_document (type, id, revision, rule, words)
+		SELECT 'hypothesis', id, 1, $2, words::tsvector FROM unnest($1::text[], $3::text[]) AS r (id, words)`, ids, floorIndex.rule, slices.Repeat([]string{floorIndex.words}, n))
+	if len(floorIndex.paths) > 0 {
+		b.Queue(`
+			INSERT INTO floor.facet (type, id, path, n, scope, kind, text)
+			SELECT 'hypothesis', id, path, 0, 'commons', 's', 'x' FROM unnest($1::text[]) AS id, unnest($2::text[]) AS path`, ids, floorIndex.paths)
+	}
 	kinds := []string{"revision", "artifact"}
 	events := []*string{nil, new("hypothesis.created")}
 	if whole {

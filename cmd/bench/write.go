@@ -36,6 +36,9 @@ func (b *bench) write(ctx context.Context) (err error) {
 		return err
 	}
 	verbs := h.Verbs()
+	if err := learnIndex(ctx, pool, verbs); err != nil {
+		return err
+	}
 	var rows, cpu, updates []row
 	for _, writers := range []int{1, 8, 32} {
 		r := row{name: fmt.Sprintf("create, %d writers", writers), unit: "/s"}
@@ -165,7 +168,27 @@ const floorTables = `
 	CREATE TABLE IF NOT EXISTS floor.write_journal (LIKE public.write_journal INCLUDING ALL);
 	CREATE TABLE IF NOT EXISTS floor.event (LIKE public.event INCLUDING ALL);
 	CREATE TABLE IF NOT EXISTS floor.change (LIKE feed.change INCLUDING ALL);
+	CREATE TABLE IF NOT EXISTS floor.search_document (LIKE public.search_document INCLUDING ALL);
+	CREATE TABLE IF NOT EXISTS floor.facet (LIKE public.facet INCLUDING ALL);
 	CREATE SEQUENCE IF NOT EXISTS floor.seq`
+
+// floorIndex is what a benchmark's artifact is found by: its words, ready-made, and
+// the facets that it has.
+var floorIndex struct {
+	rule, words string
+	paths       []string
+}
+
+// learnIndex makes an artifact and reads how the hub indexed it.
+func learnIndex(ctx context.Context, pool *pgxpool.Pool, verbs verb.Invoker) error {
+	made, err := verb.Create.Call(as(ctx), verbs, verb.CreateRequest{Type: "hypothesis", Title: "A hypothesis of the benchmark", Content: body})
+	if err != nil {
+		return err
+	}
+	return pool.QueryRow(ctx, `
+		SELECT d.rule, d.words::text, ARRAY (SELECT f.path FROM facet f WHERE f.type = d.type AND f.id = d.id)
+		FROM search_document d WHERE d.type = 'hypothesis' AND d.id = $1`, made.Ref.ID).Scan(&floorIndex.rule, &floorIndex.words, &floorIndex.paths)
+}
 
 func floorCreate(ctx context.Context, pool *pgxpool.Pool) error {
 	conn, err := pool.Acquire(ctx)
@@ -191,6 +214,10 @@ func floorCreate(ctx context.Context, pool *pgxpool.Pool) error {
 	b.Queue(`
 		INSERT INTO floor.artifact_revision (type, id, revision, scope, content_hash, schema_version, title, state, content, note, provenance, created_at, created_by, row_hash)
 		VALUES ('hypothesis', $1, 1, 'commons', $2, 1, 'A hypothesis of the benchmark', 'proposed', $4, '', '{}', $3, 'bench', $2)`, id, hash[:], now, string(body))
+	b.Queue(`INSERT INTO floor.search_document (type, id, revision, rule, words) VALUES ('hypothesis', $1, 1, $2, $3::text::tsvector)`, id, floorIndex.rule, floorIndex.words)
+	if len(floorIndex.paths) > 0 {
+		b.Queue(`INSERT INTO floor.facet (type, id, path, n, scope, kind, text) SELECT 'hypothesis', $1, path, 0, 'commons', 's', 'x' FROM unnest($2::text[]) AS path`, id, floorIndex.paths)
+	}
 	b.Queue(`
 		WITH change AS (
 			INSERT INTO floor.change (seq, commit_seq, class, scope, kind, op, ref, revision, hash, event_type, data, at)
