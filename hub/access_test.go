@@ -518,7 +518,7 @@ func TestRedact(t *testing.T) {
 			t.Errorf("%s still tells of it, or has chain %s and not %s", name, s.chain, live.chain)
 		}
 	}
-	for _, table := range []string{"artifact", "artifact_revision", "feed.change", "event", "idempotency", "write_journal"} {
+	for _, table := range []string{"artifact", "artifact_revision", "feed.change", "event", "idempotency", "write_journal", "search_document", "facet"} {
 		if n := f.count(t, "SELECT count(*) FROM "+table+" AS t WHERE t::text LIKE '%secret%'"); n != 0 {
 			t.Errorf("%s holds it still", table)
 		}
@@ -532,7 +532,7 @@ func TestRedact(t *testing.T) {
 	}
 	for name, in := range map[string]verb.UpdateRequest{"title": {Title: "another"}, "state": {State: "investigating"}} {
 		in.Ref, in.BaseContentHash = ref.String(), second.ContentHash
-		if _, err := verb.Update.Call(contributor(t.Context()), f.verbs, in); code(err) != "validation_failed" || artifact.AsError(err).Problems[0].Path != "/content/statement" {
+		if _, err := verb.Update.Call(contributor(t.Context()), f.verbs, in); code(err) != "validation_failed" || artifact.AsError(err).Problems[0].Constraint != "redacted" {
 			t.Errorf("an update of the %s of what has no content = %v", name, err)
 		}
 	}
