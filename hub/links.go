@@ -100,9 +100,12 @@ func (q *endLinks) text(s string) string {
 
 const (
 	// seenLinks are links that the caller may see, and whose other end, o, too. What
-	// hangs on links and signals has no artifact at its other end.
+	// hangs on links and signals has no artifact at its other end. OFFSET 0 has each
+	// end looked up: a join in order would walk all artifacts before the first.
 	seenLinks = `
-		FROM link l LEFT JOIN artifact o ON o.type = l.{other}_type AND o.id = l.{other}_id
+		FROM link l LEFT JOIN LATERAL (
+			SELECT o.audience, o.scope, o.content_hash, o.title, o.state, o.revision, o.is_latest, o.superseded_by
+			FROM artifact o WHERE o.type = l.{other}_type AND o.id = l.{other}_id OFFSET 0) o ON true
 		WHERE l.scope = ANY ($1) AND (o.audience = 'scope' AND o.scope = ANY ($1) OR l.{other}_type IN ('` + replicate.LinkType + `', '` + replicate.SignalType + `'))`
 	linksOfQuery = `
 		SELECT l.id, l.from_type || ':' || l.from_id, l.predicate, l.to_ref, l.scope, l.evidence_refs, l.evidence, l.created_at, l.created_by,

@@ -46,7 +46,7 @@ func TestReadsConform(t *testing.T) {
 	odd := w.makeOdd(t)
 	w.settle(t)
 	tokens := map[string]string{"": w.token(t, "out", nil, verb.Viewer), "ada": w.token(t, "ada", nil, verb.Viewer), "nobody": ""}
-	cases := slices.Concat(w.artifactCases(t), w.oddCases(t, odd), schemaCases(), listCases(), w.searchCases(t), pollCases(odd))
+	cases := slices.Concat(w.artifactCases(t), w.oddCases(t, odd), schemaCases(), listCases(), w.searchCases(t), filterCases(), pollCases(odd))
 	asked, answered := map[string]int{}, 0
 	for i, c := range cases {
 		t.Run(fmt.Sprint(c.verb, "/", i), func(t *testing.T) {
@@ -376,6 +376,55 @@ func listCases() (cases []readCase) {
 			{"cursor": "x"},
 		} {
 			cases = append(cases, readCase{verb: "list", request: r, who: who})
+		}
+	}
+	return cases
+}
+
+// filters try every operator on what it may be asked of.
+var filters = []string{
+	`{"field":"state","op":"eq","value":"proposed"}`, `{"field":"state","op":"ne","value":"proposed"}`, `{"field":"state","op":"exists","value":false}`,
+	`{"field":"type","op":"in","value":["gene","assay","comment"]}`, `{"field":"type","op":"nin","value":["gene","paper","evidence","schema"]}`,
+	`{"field":"title","op":"contains","value":"β"}`, `{"field":"title","op":"starts_with","value":"Publ"}`, `{"field":"title","op":"gte","value":"T"}`,
+	`{"field":"title","op":"lt","value":"B"}`, `{"field":"title","op":"contains","value":"%"}`, `{"field":"title","op":"starts_with","value":"_"}`,
+	`{"field":"revision","op":"gt","value":1}`, `{"field":"revision","op":"lte","value":1}`, `{"field":"schema_version","op":"eq","value":2}`,
+	`{"field":"created_at","op":"gt","value":"2026-01-01T00:00:00Z"}`, `{"field":"updated_at","op":"lt","value":"2026-01-01T00:00:00Z"}`,
+	`{"field":"created_by","op":"eq","value":"ada"}`, `{"field":"scope","op":"eq","value":"lab-a"}`, `{"field":"scope","op":"ne","value":"commons"}`,
+	`{"field":"quality_score","op":"exists","value":true}`, `{"field":"quality_score","op":"gte","value":0.5}`, `{"field":"is_latest","op":"eq","value":false}`,
+	`{"field":"superseded_by","op":"exists","value":true}`, `{"field":"ref","op":"in","value":["hypothesis:chain-c","hypothesis:lab-a/private","gene:none"]}`, `{"field":"id","op":"starts_with","value":"lab-a/"}`,
+	`{"field":"/content/target_gene","op":"exists","value":true}`, `{"field":"/content/disease","op":"eq","value":"d"}`, `{"field":"/content/disease","op":"contains","value":"’"}`,
+	`{"field":"/content/year","op":"gte","value":"2000"}`, `{"field":"/content/year","op":"in","value":["1999","2004","2010"]}`, `{"field":"/content/reagent","op":"eq","value":"x"}`,
+	`{"field":"/content/provenance/source","op":"ne","value":"s8"}`, `{"field":"/content/authors/0","op":"exists","value":true}`, `{"field":"/content/mechanism","op":"contains","value":"\n"}`,
+	`{"field":"/content/statement","op":"starts_with","value":"The statement"}`, `{"field":"/content/value","op":"lt","value":0}`,
+	`{"link":{"predicate":"supports","direction":"in","min":2}}`, `{"link":{"predicate":"supports","direction":"out"}}`, `{"link":{"predicate":"comments_on","direction":"in"}}`, `{"link":{"predicate":"about","direction":"out","min":1}}`,
+	`{"signal":{"kind":"rank","dimension":"novelty","agg":"mean","op":"gte","value":0.7}}`, `{"signal":{"kind":"vote","agg":"sum","op":"lt","value":0}}`, `{"signal":{"kind":"fund","agg":"count","op":"eq","value":2}}`,
+	`{"and":[{"field":"type","op":"eq","value":"hypothesis"},{"not":{"field":"title","op":"contains","value":"chain"}}]}`,
+	`{"or":[{"field":"state","op":"eq","value":"investigating"},{"link":{"predicate":"supports","direction":"in","min":1}}]}`, `{"not":{"or":[{"field":"type","op":"ne","value":"comment"},{"field":"scope","op":"eq","value":"lab-a"}]}}`,
+	`{"and":[]}`, `{"field":"stat","op":"eq","value":"x"}`, `{"field":"state","op":"equals","value":"x"}`, `{"field":"revision","op":"eq","value":"one"}`, `{"nothing":1}`, `[]`, `{"field":"/content/~2","op":"eq","value":1}`,
+	strings.Repeat(`{"not":`, 40) + `{"field":"state","op":"eq","value":"x"}` + strings.Repeat(`}`, 40),
+}
+
+// sorts are orders of a list.
+var sorts = []string{
+	`["title"]`, `["-title"]`, `["created_at"]`, `["-updated_at","title"]`, `["quality_score"]`, `["-quality_score","-title"]`, `["/content/year"]`, `["-/content/statement"]`,
+	`[{"signal":{"kind":"rank","dimension":"novelty","agg":"mean"},"order":"desc"}]`, `[{"signal":{"kind":"vote","agg":"count"}}]`, `["titel"]`, `[{"by":"title","order":"up"}]`, `["title","title"]`,
+}
+
+// filterCases ask list and search by each filter, and list by each sort.
+func filterCases() (cases []readCase) {
+	takes := func(name, property string) bool {
+		return slices.ContainsFunc(verbs(), func(v verb.Info) bool { return v.Name == name && v.In.Properties[property] != nil })
+	}
+	for i, f := range filters {
+		who := []string{"", "ada"}[i%2]
+		cases = append(cases, readCase{verb: "search", request: request{"mode": "structured", "filter": json.RawMessage(f), "limit": 60}, who: who})
+		if takes("list", "filter") {
+			cases = append(cases, readCase{verb: "list", request: request{"filter": json.RawMessage(f), "limit": 40}, who: who})
+		}
+	}
+	for i, s := range sorts {
+		if takes("list", "sort") {
+			cases = append(cases, readCase{verb: "list", request: request{"sort": json.RawMessage(s), "limit": 50, "type": "hypothesis"}, who: []string{"", "ada"}[i%2]})
 		}
 	}
 	return cases

@@ -60,6 +60,11 @@ func TestPrivateLeavesNoTrace(t *testing.T) {
 		"list":    {{}, {"type": "hypothesis", "limit": 1}, {"type": "comment"}},
 		"search": {
 			{"query": "amyloid", "facets": []string{"type", "state", "scope"}, "highlight": true}, {"query": "amyloid", "limit": 1}, {"query": "amyl*", "scope": "lab-a"},
+			{"mode": "structured", "filter": json.RawMessage(`{"link":{"predicate":"supports","direction":"in","min":1}}`)},
+			{"mode": "structured", "filter": json.RawMessage(`{"link":{"predicate":"contradicts","direction":"out"}}`)},
+			{"mode": "structured", "filter": json.RawMessage(`{"link":{"direction":"in","max":3}}`), "types": []string{"hypothesis", "paper"}},
+			{"mode": "structured", "filter": json.RawMessage(`{"signal":{"kind":"fund","agg":"sum","op":"gt","value":0}}`)},
+			{"mode": "structured", "filter": json.RawMessage(`{"field":"title","op":"contains","value":"myloid"}`)},
 		},
 	}
 	answers := func() map[string]string {
