@@ -97,6 +97,7 @@ func (s *Store) apply(ctx context.Context, b replicate.Batch) error {
 		}
 		s.commit = &commit{from: p, to: p.Seq, trail: make(replicate.Trail, 1), sums: make(replicate.Sums), recent: s.now.Load().recent}
 	}
+	defer s.write.index.makeAhead(b.Rows)()
 	for i := range b.Rows {
 		r := &b.Rows[i]
 		if r.Seq <= s.commit.to {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/replicate"
 )
 
 const (
@@ -102,18 +103,38 @@ type headState struct {
 	latest            bool
 }
 
-// unchanged reports whether a head is stored as it is to be, as far as its facets
-// depend on it.
-func (f *facetStatements) unchanged(ctx context.Context, typ, id string, want headState) (bool, error) {
-	if f.types[typ] == nil || len(f.types[typ].paths) == 0 {
-		return true, nil
-	}
+// stored reports whether a head is in the file, and whether it is as it is to be,
+// as far as its facets depend on it.
+func (f *facetStatements) stored(ctx context.Context, typ, id string, want headState) (there, same bool, err error) {
 	var is headState
-	err := f.headAsIs.QueryRowContext(ctx, typ, id).Scan(&is.revision, &is.scope, &is.latest, &is.version)
+	err = f.headAsIs.QueryRowContext(ctx, typ, id).Scan(&is.revision, &is.scope, &is.latest, &is.version)
 	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
+		return false, false, nil
 	}
-	return is == want, err
+	return true, is == want, err
+}
+
+// make makes the facets of a new artifact, whose version came just before.
+func (f *facetStatements) make(ctx context.Context, h *replicate.Head, content []byte) error {
+	d := f.types[h.Type]
+	if d == nil || !h.IsLatest {
+		return nil
+	}
+	v := artifact.Version{Title: h.Title, State: h.State, Content: content}
+	if next, _, err := f.upgrades().Upgrade(h.Type, h.SchemaVersion, v); err == nil {
+		v = next
+	}
+	return f.put(ctx, h.Type, h.ID, h.Scope, artifact.FacetsOf(v.Content, d.paths))
+}
+
+func (f *facetStatements) put(ctx context.Context, typ, id, scope string, facets []artifact.Facet) error {
+	for i := range facets {
+		w := &facets[i]
+		if _, err := f.putFacet.ExecContext(ctx, typ, id, w.Path, w.N, scope, string(w.Kind), w.Num, w.Text); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // remake makes the facets of an artifact anew.
@@ -143,13 +164,7 @@ func (f *facetStatements) remake(ctx context.Context, typ, id string) error {
 	if _, err := f.deleteFacets.ExecContext(ctx, typ, id); err != nil {
 		return err
 	}
-	for i := range want {
-		w := &want[i]
-		if _, err := f.putFacet.ExecContext(ctx, typ, id, w.Path, w.N, scope, string(w.Kind), w.Num, w.Text); err != nil {
-			return err
-		}
-	}
-	return nil
+	return f.put(ctx, typ, id, scope, want)
 }
 
 // same reports whether an artifact's facets are those that it is to have.

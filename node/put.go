@@ -210,7 +210,7 @@ func (w *writeStatements) head(ctx context.Context, r *replicate.Row) error {
 		h.Title, h.State, h.IsLatest, h.SupersededBy, h.QualityScore,
 		h.CreatedAt.UnixMilli(), h.CreatedBy, h.UpdatedAt.UnixMilli(), h.UpdatedBy, r.Hash[:],
 	}
-	same, err := w.unchanged(ctx, h.Type, h.ID, headState{h.Revision, h.SchemaVersion, h.Scope, h.IsLatest})
+	there, same, err := w.stored(ctx, h.Type, h.ID, headState{h.Revision, h.SchemaVersion, h.Scope, h.IsLatest})
 	if err != nil {
 		return err
 	}
@@ -230,12 +230,17 @@ func (w *writeStatements) head(ctx context.Context, r *replicate.Row) error {
 			return err
 		}
 	}
-	if !same {
-		if err := w.remake(ctx, h.Type, h.ID); err != nil {
-			return err
-		}
+	switch v := &w.index.last; {
+	case same:
+	case !there && v.of(&h) && !v.redacted:
+		err = w.make(ctx, &h, v.content)
+	default:
+		err = w.remake(ctx, h.Type, h.ID)
 	}
-	return w.index.put(ctx, &h)
+	if err != nil {
+		return err
+	}
+	return w.index.put(ctx, &h, !there)
 }
 
 func (w *writeStatements) revision(ctx context.Context, r *replicate.Row) error {

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -194,7 +194,7 @@ func TestEventClient(t *testing.T) {
 	cuts := 0
 	proxy := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
-		FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
+		FlushInterval: -1, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
 		ModifyResponse: func(res *http.Response) error {
 			res.Body = &cut{res.Body, 700 + 997*(cuts%5)} // amid events
 			cuts++

@@ -19,6 +19,9 @@ const (
 	putDocumentSQL = `INSERT INTO search_document (type, id, scope, revision, rule) VALUES (?1, ?2, ?3, ?4, ?5)
 		ON CONFLICT (type, id) DO UPDATE SET scope = excluded.scope, revision = excluded.revision, rule = excluded.rule
 		RETURNING n`
+	// newDocumentSQL is for what is likely not there.
+	newDocumentSQL    = `INSERT INTO search_document (type, id, scope, revision, rule) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING`
+	newWordsSQL       = `INSERT INTO search_index (rowid, name, title, first, second, rest, title_joined, joined) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)`
 	documentSQL       = `SELECT n, scope, revision, rule FROM search_document WHERE type = ?1 AND id = ?2`
 	moveDocumentSQL   = `UPDATE search_document SET scope = ?2 WHERE n = ?1`
 	dropDocumentSQL   = `DELETE FROM search_document WHERE n = ?1`
@@ -51,27 +54,33 @@ type version struct {
 // An indexWriter keeps up what artifacts are found by, in the transactions that
 // change them.
 type indexWriter struct {
-	putDocument, document, moveDocument, dropDocument *sql.Stmt
-	putWords, dropWords, optimize                     *sql.Stmt
-	content, readRules, putRule, unindexed            *sql.Stmt
+	putDocument, newDocument, document, moveDocument, dropDocument *sql.Stmt
+	putWords, newWords, dropWords, optimize                        *sql.Stmt
+	content, readRules, putRule, unindexed                         *sql.Stmt
 
 	rules  atomic.Pointer[map[string]*analysis.Rule] // by type; replaced, never changed
 	last   version
-	later  bool   // a back-fill, which is indexed at its end
-	forgot bool   // this transaction takes words out that must leave the file
-	after  string // the last id that was indexed in the background, of the first type that is behind
+	ahead  map[versionKey]*madeAhead // words that are made while other rows are applied
+	later  bool                      // a back-fill, which is indexed at its end
+	forgot bool                      // this transaction takes words out that must leave the file
+	after  string                    // the last id that was indexed in the background, of the first type that is behind
 }
 
 func (x *indexWriter) prepare(ctx context.Context, conn *sql.Conn) error {
 	return prepare(ctx, conn, map[**sql.Stmt]string{
-		&x.putDocument: putDocumentSQL, &x.document: documentSQL, &x.moveDocument: moveDocumentSQL, &x.dropDocument: dropDocumentSQL,
+		&x.putDocument: putDocumentSQL, &x.newDocument: newDocumentSQL, &x.newWords: newWordsSQL, &x.document: documentSQL, &x.moveDocument: moveDocumentSQL, &x.dropDocument: dropDocumentSQL,
 		&x.putWords: putWordsSQL, &x.dropWords: dropWordsSQL, &x.optimize: optimizeSQL,
 		&x.content: contentSQL, &x.readRules: rulesSQL, &x.putRule: putRuleSQL, &x.unindexed: unindexedSQL,
 	})
 }
 
-// put indexes an artifact whose head was put.
-func (x *indexWriter) put(ctx context.Context, h *replicate.Head) error {
+// of reports whether the version is a head's.
+func (v *version) of(h *replicate.Head) bool {
+	return v.typ == h.Type && v.id == h.ID && v.revision == h.Revision
+}
+
+// put indexes an artifact whose head was put. One that is new was not there before.
+func (x *indexWriter) put(ctx context.Context, h *replicate.Head, isNew bool) error {
 	switch {
 	case x.later:
 		return nil
@@ -83,7 +92,7 @@ func (x *indexWriter) put(ctx context.Context, h *replicate.Head) error {
 		return nil // of a type that is not known yet
 	}
 	v := x.last
-	if v.typ != h.Type || v.id != h.ID || v.revision != h.Revision {
+	if !v.of(h) {
 		var n int64
 		var scope, by string
 		var revision int
@@ -105,7 +114,38 @@ func (x *indexWriter) put(ctx context.Context, h *replicate.Head) error {
 			return err
 		}
 	}
+	if isNew && !v.redacted {
+		if done, err := x.writeNew(ctx, rule, &v, h.Scope, h.Title); done || err != nil {
+			return err
+		}
+	}
 	return x.write(ctx, rule, &v, h.Scope, h.Title)
+}
+
+// writeNew indexes a version of what was not there before; false when it was.
+func (x *indexWriter) writeNew(ctx context.Context, rule *analysis.Rule, v *version, scope, title string) (bool, error) {
+	res, err := x.newDocument.ExecContext(ctx, v.typ, v.id, scope, v.revision, rule.ID())
+	if err != nil {
+		return false, err
+	}
+	if made, err := res.RowsAffected(); err != nil || made == 0 {
+		return false, err
+	}
+	n, err := res.LastInsertId()
+	if err == nil {
+		_, err = x.newWords.ExecContext(ctx, x.row(n, rule, v, title)...)
+	}
+	return err == nil, err
+}
+
+// row returns a row of the index.
+func (x *indexWriter) row(n int64, rule *analysis.Rule, v *version, title string) []any {
+	args := make([]any, 0, 8)
+	args = append(args, n)
+	for _, column := range x.columns(rule, v, title) {
+		args = append(args, column)
+	}
+	return args
 }
 
 // write indexes a version. One that was redacted has no words.
@@ -119,12 +159,7 @@ func (x *indexWriter) write(ctx context.Context, rule *analysis.Rule, v *version
 		_, err := x.dropWords.ExecContext(ctx, n)
 		return err
 	}
-	args := make([]any, 0, 8)
-	args = append(args, n)
-	for _, column := range rule.Document(v.id, title, v.content).Row() {
-		args = append(args, column)
-	}
-	_, err := x.putWords.ExecContext(ctx, args...)
+	_, err := x.putWords.ExecContext(ctx, x.row(n, rule, v, title)...)
 	return err
 }
 
