@@ -144,6 +144,18 @@ func (s *Store) hold(scopes []string) {
 	for _, scope := range scopes {
 		s.followed[scope] = true
 	}
+	held := slices.Clone(scopes)
+	s.holds.Store(&held)
+}
+
+// seesAll reports whether a caller may see all scopes that the replica holds.
+func (s *Store) seesAll(c *verb.Caller) bool {
+	held := s.holds.Load()
+	if held == nil {
+		return false
+	}
+	visible := c.VisibleScopes()
+	return !slices.ContainsFunc(*held, func(scope string) bool { return !slices.Contains(visible, scope) })
 }
 
 // follow notes which scopes the hub sends. What the replica holds of scopes that

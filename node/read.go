@@ -12,20 +12,20 @@ import (
 
 // readStatements are prepared on the pool of readers.
 type readStatements struct {
-	get, getPinned, getFollowed     scopedQuery
-	getLink, getSignal              scopedQuery
-	list, listOfType                scopedQuery
-	search, searchFacets            scopedQuery
-	signalsOf, duels                scopedQuery
-	history, linkPast               scopedQuery
-	asOfHead, asOfEvents, getAsOf   scopedQuery
-	present, presentLink            scopedQuery
-	presentSignal                   scopedQuery
-	out, in                         endQueries // links
-	applied, events, types, schemas *sql.Stmt
-	facetsMade                      *sql.Stmt
-	scopes, scopeKnown, members     *sql.Stmt
-	agents                          agentQueries
+	get, getPinned, getFollowed       scopedQuery
+	getLink, getSignal                scopedQuery
+	list, listOfType                  scopedQuery
+	search, blindSearch, searchFacets scopedQuery
+	signalsOf, duels                  scopedQuery
+	history, linkPast                 scopedQuery
+	asOfHead, asOfEvents, getAsOf     scopedQuery
+	present, presentLink              scopedQuery
+	presentSignal                     scopedQuery
+	out, in                           endQueries // links
+	applied, events, types, schemas   *sql.Stmt
+	facetsMade                        *sql.Stmt
+	scopes, scopeKnown, members       *sql.Stmt
+	agents                            agentQueries
 }
 
 const (
@@ -90,7 +90,7 @@ func (r *readStatements) prepare(ctx context.Context, pool *sql.DB) error {
 		&r.history: historySQL, &r.linkPast: linkPastSQL,
 		&r.asOfHead: asOfHeadSQL, &r.asOfEvents: asOfEventsSQL, &r.getAsOf: getAsOfSQL,
 		&r.present: presentArtifactSQL, &r.presentLink: presentLinkSQL, &r.presentSignal: presentSignalSQL,
-		&r.search: searchSQL, &r.searchFacets: searchFacetsSQL,
+		&r.search: searchSQL, &r.blindSearch: blindSearchSQL, &r.searchFacets: searchFacetsSQL,
 	} {
 		q.pool, q.text = pool, text
 	}

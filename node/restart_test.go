@@ -19,7 +19,7 @@ func TestFieldLesson17(t *testing.T) {
 		t.Skip("this system does not count what a process reads")
 	}
 	small, large := restartReads(t, 3_000), restartReads(t, 12_000) // the latest events are read of both
-	if large > small+2<<20 { // of the WAL, which is written back, either may have more
+	if large > small+2<<20 {                                        // of the WAL, which is written back, either may have more
 		t.Errorf("a restart reads %d bytes of a replica of 3,000 artifacts and %d of one of 12,000", small, large)
 	}
 }

@@ -13,7 +13,14 @@ import (
 
 // The weights are those of analysis.Columns. bm25 is lower for what is better. {name}
 // is the whole of the words as a name: what has it comes first.
+//
+// bm25 weighs a word by how rare it is in all that the replica holds: it would tell
+// those who may not see all of that which words the rest has. For them a hit counts by
+// where the words stand.
 const (
+	blindScore = `-CASE WHEN d.n IN (SELECT rowid FROM search_index WHERE search_index MATCH {name}) THEN 100 ELSE 0 END
+				- CASE WHEN d.n IN (SELECT rowid FROM search_index WHERE search_index MATCH {title}) THEN 5.0
+				WHEN d.n IN (SELECT rowid FROM search_index WHERE search_index MATCH {first}) THEN 2.0 ELSE 1.0 END`
 	searchScore = `bm25(search_index, 1, 5, 2, 1.5, 1, 5, 1) - CASE WHEN d.n IN (SELECT rowid FROM search_index WHERE search_index MATCH {name}) THEN 100 ELSE 0 END`
 	searchFrom  = `FROM search_index CROSS JOIN search_document AS d ON d.n = search_index.rowid
 			WHERE search_index MATCH ?1 AND d.scope IN ({scopes})
@@ -27,7 +34,7 @@ const (
 		WHERE a.scope IN ({scopes})
 		ORDER BY h.score, a.type, a.id`
 	hitsOfWords = `WITH hit (type, id, score) AS MATERIALIZED (
-			SELECT d.type, d.id, ` + searchScore + ` AS score
+			SELECT d.type, d.id, {score} AS score
 			` + searchFrom + `
 			ORDER BY score, d.type, d.id LIMIT ?4 OFFSET ?5
 		)` + hitArtifacts
@@ -41,7 +48,18 @@ const (
 	filteredFacets = `SELECT a.type, a.state, a.scope {found} LIMIT {most}`
 )
 
-var searchSQL = strings.NewReplacer("{content}", "?6", "{name}", "?7").Replace(hitsOfWords)
+var (
+	searchSQL      = wordsSQL(searchScore)
+	blindSearchSQL = wordsSQL(blindScore)
+)
+
+func wordsSQL(score string) string {
+	return strings.NewReplacer("{content}", "?6", "{name}", "?7", "{title}", "?8", "{first}", "?9").Replace(strings.ReplaceAll(hitsOfWords, "{score}", score))
+}
+
+// inTitle and inFirst return a query of those columns alone.
+func inTitle(match string) string { return "{title title_joined} : (" + match + ")" }
+func inFirst(match string) string { return "first : (" + match + ")" }
 
 // search answers the verb of that name.
 func (s *Store) search(ctx context.Context, in verb.SearchRequest) (out verb.SearchResponse, err error) {
@@ -93,13 +111,17 @@ type finder struct {
 
 // finder prepares a search. One with a filter has a text of its own.
 func (s *Store) finder(ctx context.Context, p *verb.SearchPlan) (f finder, err error) {
+	c, err := reader(ctx)
+	if err != nil {
+		return f, err
+	}
+	score := searchScore
+	if !s.seesAll(c) {
+		score = blindScore
+	}
 	if p.Where != nil {
-		c, err := reader(ctx)
-		if err != nil {
-			return f, err
-		}
-		f.hitsText, f.hitsArgs = filtered(c, p, filteredHits)
-		f.facetsText, f.facetsArgs = filtered(c, p, filteredFacets)
+		f.hitsText, f.hitsArgs = filtered(c, p, filteredHits, score)
+		f.facetsText, f.facetsArgs = filtered(c, p, filteredFacets, score)
 		return f, nil
 	}
 	types := ""
@@ -111,7 +133,11 @@ func (s *Store) finder(ctx context.Context, p *verb.SearchPlan) (f finder, err e
 		types = string(raw)
 	}
 	match := p.Words.Match()
-	f.hitsStmt, f.hitsArgs, err = s.read.search.bind(ctx, match, types, p.Scope, p.ReadSize(), p.Offset, p.IncludeContent || p.Highlight, p.Words.Name())
+	kept, args := &s.read.search, []any{match, types, p.Scope, p.ReadSize(), p.Offset, p.IncludeContent || p.Highlight, p.Words.Name()}
+	if score == blindScore {
+		kept, args = &s.read.blindSearch, append(args, inTitle(match), inFirst(match))
+	}
+	f.hitsStmt, f.hitsArgs, err = kept.bind(ctx, args...)
 	if err == nil && len(p.Facets) > 0 {
 		f.facetsStmt, f.facetsArgs, err = s.read.searchFacets.bind(ctx, match, types, p.Scope, verb.MaxFacetMatches+1)
 	}
@@ -120,7 +146,7 @@ func (s *Store) finder(ctx context.Context, p *verb.SearchPlan) (f finder, err e
 
 // filtered writes a search with a filter: by words too, or by it alone. In the form
 // {found} is the rows that are found, {score} how well, {page} which of them.
-func filtered(c *verb.Caller, p *verb.SearchPlan, form string) (string, []any) {
+func filtered(c *verb.Caller, p *verb.SearchPlan, form, by string) (string, []any) {
 	s := query.New(query.SQLite, c.VisibleScopes())
 	if len(p.Types) == 1 {
 		s.Type = p.Types[0]
@@ -129,7 +155,11 @@ func filtered(c *verb.Caller, p *verb.SearchPlan, form string) (string, []any) {
 	score := "0.0"
 	b.WriteString(`FROM artifact AS a`)
 	if p.Words != nil {
-		score = strings.ReplaceAll(searchScore, "{name}", s.Arg(p.Words.Name()))
+		score = strings.ReplaceAll(by, "{name}", s.Arg(p.Words.Name()))
+		if by == blindScore {
+			match := p.Words.Match()
+			score = strings.NewReplacer("{title}", s.Arg(inTitle(match)), "{first}", s.Arg(inFirst(match))).Replace(score)
+		}
 		b.Reset()
 		b.WriteString(`FROM search_index CROSS JOIN search_document AS d ON d.n = search_index.rowid
 			CROSS JOIN artifact AS a ON a.type = d.type AND a.id = d.id`)

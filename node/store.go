@@ -59,6 +59,7 @@ type Store struct {
 	access    *verb.Directory                   // who may do what, as the replica says
 	followed  map[string]bool                   // the scopes that it holds; for the follower alone
 	gained    atomic.Pointer[[]string]          // scopes that the hub sends and it does not hold; nil for none
+	holds     atomic.Pointer[[]string]          // scopes that it holds
 	behind    atomic.Pointer[[]string]          // types of which not all is indexed; nil for none
 	declared  atomic.Pointer[declaredTypes]     // as the schemas say
 	facetsDue atomic.Bool                       // facets may be to be made
