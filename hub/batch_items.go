@@ -228,6 +228,8 @@ func (b *items) name(i int, o op) {
 	case *supersedeOp:
 		if made.ref = o.made(); o.make != nil {
 			b.names.maker[made.ref.String()] = i
+		} else if of, ok := b.aliases[o.in.ReplacementRef]; ok {
+			made = of
 		}
 	case *linkOp:
 		made.typ, made.link, made.edge = replicate.LinkType, o, o
