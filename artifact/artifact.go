@@ -32,7 +32,7 @@ type Artifact struct {
 	ID            string          `json:"id"`
 	Scope         string          `json:"scope"`
 	Revision      int             `json:"revision"`
-	ContentHash   Hash            `json:"content_hash"`
+	ContentHash   Hash            `json:"content_hash,omitzero"`
 	SchemaVersion int             `json:"schema_version"`
 	Title         string          `json:"title"`
 	State         string          `json:"state,omitempty"`

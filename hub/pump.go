@@ -98,7 +98,9 @@ func (p *pump) run(ctx context.Context) error {
 			p.wasRead()
 		} else if started && p.passed(ctx, at) {
 			p.log.WarnContext(ctx, "the log was trimmed past what this hub had read; it begins anew", "after", at.seq)
-			started = p.reload(ctx) != nil
+			if started = p.reload(ctx) != nil; !started {
+				p.nudge()
+			}
 		}
 		select {
 		case <-ctx.Done():

@@ -177,7 +177,7 @@ func TestSlowFollower(t *testing.T) {
 		if reached == 60 {
 			t.Fatal("a client that reads nothing is not dropped after 120 MB")
 		}
-		s.until(appendRows(t, f.db, 1, "public", artifact.Commons, strings.Repeat("x", 1<<20)))
+		s.until(appendRows(t, f.db, 3000, "public", artifact.Commons, "test:"+strings.Repeat("x", 250))) // some 2 MB
 	}
 	if reached == 0 {
 		t.Error("the slow follower was dropped before it could hold anybody up")
