@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/scidex-ai/substrate/artifact"
 )
@@ -19,6 +21,7 @@ const (
 	// one may have changed a type.
 	facetCheck = 30 * time.Second
 	facetRetry = time.Second
+	facetPause = 20 * time.Millisecond // at most, before what is being written is tried again
 )
 
 const (
@@ -30,9 +33,10 @@ const (
 	buildQuery = `
 		SELECT b.declared, b.after, b.done, (SELECT s.schema_version FROM schema_registry s WHERE s.artifact_type = b.type AND s.is_current)
 		FROM facet_build b WHERE b.type = $1 FOR UPDATE OF b`
-	// The contents are read in a statement of their own, which sees what those wrote
-	// that buildHeadsQuery waited for.
-	buildHeadsQuery    = `SELECT a.id FROM artifact a WHERE a.type = $1 AND a.id > $2 ORDER BY a.id LIMIT $3 FOR NO KEY UPDATE`
+	// buildHeadsQuery waits for nobody: who writes may wait for what it holds already.
+	// The contents are read in a statement of their own, which sees what was committed
+	// while these were locked.
+	buildHeadsQuery    = `SELECT a.id FROM artifact a WHERE a.type = $1 AND a.id > $2 ORDER BY a.id LIMIT $3 FOR NO KEY UPDATE NOWAIT`
 	buildContentsQuery = `
 		SELECT a.id, a.scope, a.is_latest AND a.audience = 'scope', a.schema_version, r.title, r.state, r.content
 		FROM artifact a JOIN artifact_revision r ON r.type = a.type AND r.id = a.id AND r.revision = a.revision
@@ -81,7 +85,13 @@ func (h *Hub) buildFacets(ctx context.Context) error {
 			continue
 		}
 		for more := true; more; {
-			if more, err = h.buildSome(ctx, typ); err != nil {
+			var pg *pgconn.PgError
+			switch more, err = h.buildSome(ctx, typ); {
+			case errors.As(err, &pg) && pg.Code == lockNotAvailable: // somebody writes one of them
+				if more = true; !sleep(ctx, rand.N(facetPause)) { //nolint:gosec // jitter, not a secret
+					return ctx.Err()
+				}
+			case err != nil:
 				return fmt.Errorf("facets of type %s: %w", typ, err)
 			}
 		}
