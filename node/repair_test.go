@@ -388,19 +388,27 @@ func TestRepairIsOvertaken(t *testing.T) {
 	w.caughtUp(r)
 	base := do(w, w.as("ada", verb.Viewer), verb.Get, verb.GetRequest{Ref: artifact.Ref{Type: "hypothesis", ID: "h3"}}).Artifact.Ref.Hash
 	tamperFile(t, r.dir, `UPDATE artifact SET title = 'forged', row_hash = zeroblob(32) WHERE id = 'h3'`, `UPDATE signal SET value = '0', row_hash = zeroblob(32)`)
-	asked := 0
+	asked, overtaken := 0, make(map[string]bool)
 	w.meddle(func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
 			if req.URL.Path != "/feed/rows" {
 				next.ServeHTTP(rw, req)
 				return
 			}
+			body, err := io.ReadAll(req.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			req.Body = io.NopCloser(bytes.NewReader(body))
 			held := httptest.NewRecorder()
 			next.ServeHTTP(held, req)
-			switch asked++; asked {
-			case 1: // for the head
+			asked++
+			switch of := string(body); {
+			case strings.Contains(of, `"artifact"`) && !overtaken["head"]:
+				overtaken["head"] = true
 				do(w, ada, verb.Update, verb.UpdateRequest{Ref: "hypothesis:h3", BaseContentHash: base, Title: "The newest"})
-			case 2: // for the signals
+			case strings.Contains(of, `"signal"`) && !overtaken["signal"]:
+				overtaken["signal"] = true
 				do(w, ada, verb.Signal, verb.SignalRequest{Ref: "hypothesis:h3", Kind: "vote", Value: "-1"})
 			}
 			w.caughtUp(r)
