@@ -90,6 +90,10 @@ var stores = []store{
 			"load":                "an admin's, who is asked for that",
 			"unindexedQuery":      "whether the index is complete; nothing of a row is told",
 			"lockUnindexedQuery":  "it fills the index, which search asks by visible",
+			"unvectoredFrom":      "it makes vectors, which search asks by visible",
+			"lockVectoredQuery":   "it makes vectors, which search asks by visible",
+			"vectoredQuery":       "it makes vectors, which search asks by visible",
+			"plainVectorsQuery":   "it copies vectors, which search asks by visible",
 			"seenQuery":           "whether the feed has told of the writer",
 			"delegatesQuery":      "it fills the directory that decides",
 			"agentColumns":        "columns of queries that ask by agentKnown, and of agentQuery",
@@ -135,7 +139,7 @@ var stores = []store{
 }
 
 // reads matches a query of a table whose rows belong to scopes.
-var reads = regexp.MustCompile(`(?s)SELECT.*\b(FROM|JOIN)\s+(artifact|artifact_revision|link|signal|event|membership|agent|agent_seen|handle|scope)\b`)
+var reads = regexp.MustCompile(`(?s)SELECT.*\b(FROM|JOIN)\s+(artifact|artifact_revision|artifact_vector|vector|link|signal|event|membership|agent|agent_seen|handle|scope)\b`)
 
 // TestVisibility checks that each query which reads what belongs to scopes asks
 // for the caller's, or stands above with the reason why not.

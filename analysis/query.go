@@ -20,8 +20,9 @@ const (
 
 // A Query is what a document must hold.
 type Query struct {
-	groups []group // one of them
-	key    string  // of the text as a name; "" when it is none
+	groups  []group // one of them
+	key     string  // of the text as a name; "" when it is none
+	meaning string  // the text without what has a meaning for searches by words alone
 }
 
 // A group is words that stand between two ORs.
@@ -60,7 +61,11 @@ func Parse(text, at string) (*Query, error) {
 	}
 	q := &Query{groups: make([]group, 1)}
 	plain, words, short := true, 0, ""
+	var meant []string
 	for _, it := range items(text) {
+		if !it.or && !it.minus {
+			meant = append(meant, it.text)
+		}
 		if it.or {
 			plain = false
 			if last := &q.groups[len(q.groups)-1]; len(last.all)+len(last.none) > 0 {
@@ -105,11 +110,15 @@ func Parse(text, at string) (*Query, error) {
 	if terms > maxTerms {
 		return nil, fault("max_words", fmt.Sprintf("the words of a search have at most %d parts", maxTerms))
 	}
-	if plain {
-		q.key = keyOf(text)
+	if q.meaning = strings.Join(meant, " "); plain {
+		q.key, q.meaning = keyOf(text), strings.TrimSpace(text)
 	}
 	return q, nil
 }
+
+// Meaning returns the text that a model is asked about: without what must not be
+// there, and without what stands for an operator.
+func (q *Query) Meaning() string { return q.meaning }
 
 // An item is what stands between spaces, or in quotes.
 type item struct {

@@ -70,6 +70,24 @@ func (q *Query) Match() string {
 	return s
 }
 
+// TSExcluded returns the tsquery of what the query excludes in each of its
+// alternatives; "" when it excludes nothing.
+func (q *Query) TSExcluded() string { return q.excluded(&tsquery) }
+
+// MatchExcluded returns the same as the argument of FTS5's MATCH.
+func (q *Query) MatchExcluded() string { return q.excluded(&fts5) }
+
+func (q *Query) excluded(x *syntax) string {
+	groups := make([]string, len(q.groups))
+	for i := range q.groups {
+		if q.groups[i].none == nil {
+			return ""
+		}
+		groups[i] = list(x, q.groups[i].none, x.or)
+	}
+	return enclose(x, groups, x.and)
+}
+
 func (q *Query) write(x *syntax) string {
 	groups := make([]string, len(q.groups))
 	for i := range q.groups {

@@ -82,6 +82,8 @@ const (
 	ReasonUnknownKey          = "unknown_key"
 	ReasonUnexpectedAnswer    = "unexpected_answer"
 	ReasonNotConfigured       = "not_configured"
+	ReasonEmbeddingsBuilding  = "embeddings_building"
+	ReasonModelUnavailable    = "model_unavailable"
 )
 
 // An Error is every failure that a caller is told of. Its JSON form is the body

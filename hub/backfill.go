@@ -72,6 +72,7 @@ func (h *Hub) estimate(ctx context.Context, scopes []string) (map[string]int64, 
 		replicate.KindArtifact: `EXPLAIN (FORMAT JSON) SELECT FROM artifact WHERE scope = ANY ($1)`,
 		replicate.KindLink:     `EXPLAIN (FORMAT JSON) SELECT FROM link WHERE scope = ANY ($1)`,
 		replicate.KindSignal:   `EXPLAIN (FORMAT JSON) SELECT FROM signal WHERE scope = ANY ($1)`,
+		replicate.KindVector:   `EXPLAIN (FORMAT JSON) SELECT FROM artifact_vector WHERE scope = ANY ($1)`,
 		replicate.KindEvent:    `EXPLAIN (FORMAT JSON) SELECT FROM event WHERE scope = ANY ($1)`,
 	} {
 		var raw []byte

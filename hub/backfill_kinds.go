@@ -103,6 +103,16 @@ var fillKinds = map[string]*fillKind{
 			`(type, artifact, kind, dimension) > ($4, $5, $6, $7)`, `type, artifact, kind, dimension`, inScopes, `200`),
 		parse: keyOf(4, 0), scan: fillAggregate,
 	},
+	replicate.KindVector: {
+		query: fillQuery(`type, id, model, scope, revision, vector`, `artifact_vector k`,
+			`(type, id, model) > ($4, $5, $6)`, `type, id, model`, inScopes, `octet_length(k.vector) * 4 / 3 + 300`),
+		parse: keyOf(3, 0), scan: fillVector,
+	},
+	replicate.KindVectorModel: {
+		query: fillQuery(`model, dims`, `(SELECT model, dims FROM vector_model WHERE serves) k`,
+			`model > $4`, `model`, `'commons' = ANY ($1)`, `200`),
+		parse: keyOf(1, 0), scan: fillVectorModel,
+	},
 	replicate.KindEvent: {
 		query: fillQuery(`seq, type, ref, scope, actor_id, actor_kind, at, payload`, `event k`,
 			`seq > $4 AND seq <= $5`, `seq`, inScopes+` AND k.class = 'public'`, `octet_length(k.payload) + 300`),
@@ -165,6 +175,25 @@ func fillRevocation(rows pgx.Rows, f *filled) error {
 	v.Hash, v.Before = artifact.Hash(hash), v.Before.UTC()
 	f.key = []string{text}
 	return f.put(artifact.Commons, replicate.KindRevocation, replicate.KindRevocation+":"+text, 1, v, nil)
+}
+
+func fillVector(rows pgx.Rows, f *filled) error {
+	var v replicate.Vector
+	var revision int
+	if err := rows.Scan(&v.Type, &v.ID, &v.Model, &v.Scope, &revision, &v.Vector, &f.mine, &f.done); err != nil {
+		return err
+	}
+	f.key = []string{v.Type, v.ID, v.Model}
+	return f.put(v.Scope, replicate.KindVector, v.Type+":"+v.ID, revision, v, nil)
+}
+
+func fillVectorModel(rows pgx.Rows, f *filled) error {
+	var v replicate.VectorModel
+	if err := rows.Scan(&v.Model, &v.Dims, &f.mine, &f.done); err != nil {
+		return err
+	}
+	f.key = []string{v.Model}
+	return f.put(artifact.Commons, replicate.KindVectorModel, replicate.VectorModelRef, 1, v, nil)
 }
 
 func fillRevision(rows pgx.Rows, f *filled) error {

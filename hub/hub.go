@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/embed"
+	"github.com/scidex-ai/substrate/rank"
 	"github.com/scidex-ai/substrate/verb"
 )
 
@@ -67,6 +69,13 @@ type Config struct {
 	// development: whoever has it can sign any.
 	Secret []byte
 
+	// Embeddings, when set, is asked what artifacts and searches mean. Their texts
+	// leave the hub to its URL alone.
+	Embeddings *embed.Client
+
+	// Rerank, when set, orders hits for searches that ask for it.
+	Rerank *embed.Reranker
+
 	// NodeURL, when set, is where GET / sends people to look around.
 	NodeURL string
 
@@ -89,6 +98,8 @@ type Hub struct {
 	fills    chan struct{} // has room for pages of back-fills
 	schemas  schemaCache
 	indexed  indexed
+	vectors  vectors
+	models   rank.Models
 	access   access
 	verifier *verb.Verifier
 	agents   sync.Map // agents that the feed has told of; seenIn → struct{}
@@ -164,6 +175,8 @@ func Open(ctx context.Context, c Config) (*Hub, error) {
 	h := &Hub{config: c, db: c.DB, log: c.Log, id: id, digests: digests{turn: make(chan struct{}, 1)}}
 	h.lane = &lane{hub: h}
 	h.indexed.wanted = make(chan struct{}, 1)
+	h.vectors.wanted = make(chan struct{}, 1)
+	h.models = rank.Models{Embed: c.Embeddings, Rerank: c.Rerank, Log: c.Log}
 	h.schemas.changed = make(chan struct{}, 1)
 	h.solo = make(chan struct{}, max(1, h.db.Config().MaxConns/2)) // they may wait for locks; the rest have connections meanwhile
 	h.fills = make(chan struct{}, fillsAtOnce)
@@ -181,15 +194,16 @@ func Open(ctx context.Context, c Config) (*Hub, error) {
 	h.metrics = newMetrics(h, c.Metrics)
 	h.pump = newPump(h.db, c.Log, c.PollInterval, c.RingBytes, func(rows []logRow) error {
 		h.events.follow(rows)
+		h.followVectors(rows)
 		return errors.Join(h.access.follow(rows), h.schemas.follow(rows))
 	})
 	h.pump.reload = func(ctx context.Context) error {
-		return errors.Join(h.access.load(ctx, h.db), h.schemas.load(ctx, h.db))
+		return errors.Join(h.access.load(ctx, h.db), h.schemas.load(ctx, h.db), h.loadVectors(ctx))
 	}
 	if err := h.access.load(ctx, h.db); err != nil {
 		return nil, err
 	}
-	if err := h.schemas.load(ctx, h.db); err != nil {
+	if err := errors.Join(h.schemas.load(ctx, h.db), h.loadVectors(ctx)); err != nil {
 		return nil, err
 	}
 	return h, nil
@@ -207,6 +221,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	g.Go(func() error { return h.keepPresence(ctx) })
 	g.Go(func() error { return h.keepIndex(ctx) })
 	g.Go(func() error { return h.keepFacets(ctx) })
+	g.Go(func() error { return h.keepVectors(ctx) })
 	g.Go(func() error { return h.keys.run(ctx) })
 	g.Go(func() error { return h.verifier.Run(ctx) })
 	return g.Wait()

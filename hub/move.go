@@ -341,6 +341,7 @@ func (o *moveOp) leave(s *state, moves map[artifact.Ref]*head, from, to string) 
 		}
 	}
 	if to != artifact.Commons { // who reads the log from its start must not meet it where it was
+		gone[replicate.KindVector] = gone[replicate.KindArtifact]
 		for kind, refs := range gone {
 			s.also(withholdQuery, kind, refs)
 		}
@@ -385,6 +386,7 @@ func (o *moveOp) arrive(s *state, moves map[artifact.Ref]*head, links []movedLin
 		}
 	}
 	s.also(moveFacetsQuery, movedTypes, movedIDs, to)
+	s.also(dropVectorsQuery, movedTypes, movedIDs) // they are made anew for those who see it now
 	var ids, scopes []string
 	var hashes [][]byte
 	put := func(kind, ref, id, scope string, data any) error {

@@ -329,8 +329,12 @@ func (r *ring) withhold(latest []entry) {
 			continue
 		}
 		ended[e.thing] = e.seq
-		if e.thing.kind == replicate.KindRevision { // the head has the version's title
+		switch e.thing.kind {
+		case replicate.KindRevision: // the head has the version's title
 			ended[thing{scope: e.thing.scope, kind: replicate.KindArtifact, ref: e.thing.ref}] = e.seq
+			fallthrough
+		case replicate.KindArtifact: // and its vector what it means
+			ended[thing{scope: e.thing.scope, kind: replicate.KindVector, ref: e.thing.ref}] = e.seq
 		}
 	}
 	kept := make([]entry, len(r.entries))

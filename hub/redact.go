@@ -129,6 +129,8 @@ func (o *redactOp) decide(s *state) error {
 	s.dropFacets(h)
 	s.also(withholdQuery, replicate.KindArtifact, []string{o.ref.String()})
 	s.also(forgetWordsQuery, h.Type, h.ID)
+	s.also(dropVectorsQuery, []string{h.Type}, []string{h.ID})
+	s.also(withholdQuery, replicate.KindVector, []string{o.ref.String()})
 	s.also(rewriteAnswersQuery, o.kept.actors, o.kept.keys, o.kept.responses)
 	return s.addHead(h, &eventOf{typ: h.Type + ".redacted", ref: h.ref().String(), payload: map[string]any{"reason": o.in.Reason, "revisions": o.due}})
 }

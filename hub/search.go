@@ -65,6 +65,14 @@ func (h *Hub) search(ctx context.Context, in verb.SearchRequest) (out verb.Searc
 	if behind != nil {
 		out.Degraded = []verb.Degradation{verb.IndexBuilding(behind)}
 	}
+	plan, err := h.models.Prepare(ctx, p, h.vectors.have(h.config.Embeddings != nil))
+	if err != nil {
+		return out, err
+	}
+	out.Degraded = append(out.Degraded, plan.Degraded...)
+	if plan.Ranked() {
+		return h.ranked(ctx, c, plan, out.Degraded)
+	}
 	find, args := searchQuery(c, p, wordsQuery, structuredQuery)
 	text := `WITH hit AS MATERIALIZED (` + find +
 		` ORDER BY score DESC, a.type, a.id LIMIT ` + strconv.Itoa(p.ReadSize()) + ` OFFSET ` + strconv.Itoa(p.Offset) + `)` + hitColumns
@@ -101,11 +109,7 @@ func (h *Hub) search(ctx context.Context, in verb.SearchRequest) (out verb.Searc
 // searchQuery returns one of two queries, by words or structured, with what a request
 // asks for beside.
 func searchQuery(c *verb.Caller, p *verb.SearchPlan, words, structured string) (string, []any) {
-	s := query.New(query.Postgres, c.VisibleScopes(), c.Actor.ID, p.IncludeContent || p.Highlight)
-	if len(p.Types) == 1 {
-		s.Type = p.Types[0]
-	}
-	var b strings.Builder
+	s, b := searchStatement(c, p)
 	if p.Words == nil {
 		b.WriteString(structured)
 	} else {
@@ -115,6 +119,21 @@ func searchQuery(c *verb.Caller, p *verb.SearchPlan, words, structured string) (
 		}
 		b.WriteString(words)
 	}
+	conditions(s, b, p)
+	return b.String(), s.Args()
+}
+
+// searchStatement begins a query of a search.
+func searchStatement(c *verb.Caller, p *verb.SearchPlan) (*query.Statement, *strings.Builder) {
+	s := query.New(query.Postgres, c.VisibleScopes(), c.Actor.ID, p.IncludeContent || p.Highlight)
+	if len(p.Types) == 1 {
+		s.Type = p.Types[0]
+	}
+	return s, new(strings.Builder)
+}
+
+// conditions adds which artifacts a search is of.
+func conditions(s *query.Statement, b *strings.Builder, p *verb.SearchPlan) {
 	if len(p.Types) == 0 {
 		b.WriteString(` AND a.audience = 'scope'`) // messages are found when they are asked for
 	} else {
@@ -126,7 +145,6 @@ func searchQuery(c *verb.Caller, p *verb.SearchPlan, words, structured string) (
 	if p.Where != nil {
 		b.WriteString(` AND ` + s.Where(p.Where))
 	}
-	return b.String(), s.Args()
 }
 
 // finish adds to a hit what was asked for, and takes out what was not.

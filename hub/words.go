@@ -92,6 +92,7 @@ func (w *writes) queueWords(b *pgx.Batch) {
 	put.queue(b)
 	if goneIDs != nil {
 		b.Queue(retireDocumentsQuery, goneTypes, goneIDs)
+		b.Queue(dropVectorsQuery, goneTypes, goneIDs)
 	}
 }
 

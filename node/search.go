@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/scidex-ai/substrate/query"
+	"github.com/scidex-ai/substrate/rank"
 	"github.com/scidex-ai/substrate/verb"
 )
 
@@ -74,6 +75,10 @@ func (s *Store) search(ctx context.Context, in verb.SearchRequest) (out verb.Sea
 	if err != nil {
 		return out, err
 	}
+	plan, err := s.models.Prepare(ctx, p, rank.Vectors{})
+	if err != nil {
+		return out, err
+	}
 	find, err := s.finder(ctx, p)
 	if err != nil {
 		return out, err
@@ -81,6 +86,7 @@ func (s *Store) search(ctx context.Context, in verb.SearchRequest) (out verb.Sea
 	if behind := s.behindOf(in.Types); behind != nil {
 		out.Degraded = []verb.Degradation{verb.IndexBuilding(behind)}
 	}
+	out.Degraded = append(out.Degraded, plan.Degraded...)
 	tx, err := s.readers.BeginTx(ctx, nil)
 	if err != nil {
 		return out, err

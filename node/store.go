@@ -17,6 +17,7 @@ import (
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/event"
+	"github.com/scidex-ai/substrate/rank"
 	"github.com/scidex-ai/substrate/replicate"
 	"github.com/scidex-ai/substrate/verb"
 )
@@ -65,6 +66,7 @@ type Store struct {
 	facetsDue atomic.Bool                       // facets may be to be made
 	hubOnly   atomic.Pointer[map[string]bool]   // types of which the hub alone holds artifacts
 	upgrades  atomic.Pointer[artifact.Upgrades] // of contents to the form of the current schemas
+	models    rank.Models                       // that searches ask
 	write     writeStatements
 	read      readStatements
 	writing   sync.Mutex                  // guards the writer's connection and what follows, up to now

@@ -17,7 +17,7 @@ const KindAggregate = "aggregate"
 // are last, and only those up to where the feed takes over.
 var FillKinds = []string{
 	KindScope, KindSchema, KindMembership, KindAgent, KindRevocation,
-	KindRevision, KindArtifact, KindLink, KindSignal, KindAggregate, KindEvent,
+	KindRevision, KindArtifact, KindLink, KindSignal, KindAggregate, KindVector, KindVectorModel, KindEvent,
 }
 
 // Types of frame in a back-fill. It begins with a hello, whose head is where the

@@ -23,6 +23,9 @@ const (
 	KindMembership = "membership"
 	KindAgent      = "agent"      // in each scope that the agent was seen in
 	KindRevocation = "revocation" // of a token
+
+	KindVector      = "vector"       // of an artifact, by one model
+	KindVectorModel = "vector_model" // the one by which searches are, in commons
 )
 
 // Ops of a row.
@@ -302,6 +305,26 @@ type Revocation struct {
 	Hash   artifact.Hash `json:"hash"`   // of a token's issuer and id, or of an agent
 	Of     string        `json:"of"`     // OfToken or OfAgent
 }
+
+// A Vector is the data of a vector row: what an artifact means. It is in no digest:
+// it can be made again.
+type Vector struct {
+	ID     string `json:"id"`
+	Model  string `json:"model"`
+	Scope  string `json:"scope"`
+	Type   string `json:"type"`
+	Vector []byte `json:"vector"` // a signed byte a dimension; its length says nothing
+}
+
+// A VectorModel is the data of a vector_model row. Vectors by other models count no
+// more.
+type VectorModel struct {
+	Dims  int    `json:"dims"`
+	Model string `json:"model"`
+}
+
+// VectorModelRef is the ref of the one vector_model row.
+const VectorModelRef = KindVectorModel + ":serving"
 
 // What a revocation is of.
 const (

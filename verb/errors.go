@@ -30,7 +30,7 @@ var errorsOf = map[string][]string{
 	History.Name: {string(artifact.CodeNotFound)},
 	Diff.Name:    {string(artifact.CodeNotFound), artifact.ReasonResponseTooLarge},
 	Links.Name:   {string(artifact.CodeNotFound)},
-	Search.Name:  {artifact.ReasonInvalidCursor, artifact.ReasonNotConfigured},
+	Search.Name:  {artifact.ReasonInvalidCursor, artifact.ReasonNotConfigured, artifact.ReasonEmbeddingsBuilding, artifact.ReasonModelUnavailable},
 	Schema.Name:  {string(artifact.CodeNotFound)},
 	Poll.Name:    {artifact.ReasonCursorExpired, artifact.ReasonCursorAhead},
 	Signals.Name: {string(artifact.CodeNotFound)},

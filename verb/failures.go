@@ -231,6 +231,14 @@ var failures = []Failure{
 		"what was asked for needs a model that the operator has not configured", "do without it; for a search, mode `lexical`",
 	},
 	{
+		artifact.CodeUnavailable, artifact.ReasonEmbeddingsBuilding, http.StatusServiceUnavailable, true,
+		"artifacts are being given to the model for the first time", "wait, or search in mode `auto`, which finds by words until then",
+	},
+	{
+		artifact.CodeUnavailable, artifact.ReasonModelUnavailable, http.StatusServiceUnavailable, true,
+		"the model's endpoint did not answer, or not with what was asked for; or there is more to compare than this server does", "wait, or search in mode `auto` or `lexical`; the operator finds why in the log",
+	},
+	{
 		artifact.CodeInternal, string(artifact.CodeInternal), http.StatusInternalServerError, false,
 		"the server failed", "report the `request_id`",
 	},

@@ -16,7 +16,7 @@ import (
 // Search finds artifacts by words.
 var Search = Verb[SearchRequest, SearchResponse]{
 	Name:    "search",
-	Summary: "Find current artifacts by words, best first. What was written is found at once.",
+	Summary: "Find current artifacts by words, and by meaning where a model is configured, best first. What was written is found by its words at once.",
 	Effect:  Read,
 	Needs:   toRead,
 }
@@ -50,10 +50,10 @@ type SearchRequest struct {
 	Types          []string        `json:"types,omitempty" jsonschema:"registered artifact types; absent for all"`
 	Scope          string          `json:"scope,omitempty" jsonschema:"one scope; absent for all that you may see"`
 	Filter         json.RawMessage `json:"filter,omitempty" jsonschema:"condition on the artifacts, as list takes it"`
-	Mode           string          `json:"mode,omitempty" jsonschema:"auto (the default), lexical, semantic, hybrid, or structured, which asks for a filter and no words; mode_used tells what ran"`
+	Mode           string          `json:"mode,omitempty" jsonschema:"auto (the default: hybrid where vectors are ready, else lexical), lexical (by words), semantic (the 100 nearest by meaning), hybrid (both, by the ranks that they have in each), or structured, which asks for a filter and no words; mode_used tells what ran"`
 	Limit          int             `json:"limit,omitempty" jsonschema:"hits a page, 1 to 200; the default is 50"`
 	Cursor         string          `json:"cursor,omitempty" jsonschema:"next_cursor of the page before, from a request alike but for the cursor; pages lead to the first 1000 hits"`
-	Rerank         bool            `json:"rerank,omitempty" jsonschema:"true has a model order the first hits anew, where one is configured"`
+	Rerank         bool            `json:"rerank,omitempty" jsonschema:"true has a model order the first 50 hits anew, where one is configured; reranked tells how many it ordered"`
 	Highlight      bool            `json:"highlight,omitempty" jsonschema:"true adds where the words stand"`
 	Facets         []string        `json:"facets,omitempty" jsonschema:"what to count the hits by: type, state, scope"`
 	IncludeContent bool            `json:"include_content,omitempty" jsonschema:"true adds each artifact's content"`
@@ -64,6 +64,7 @@ type SearchResponse struct {
 	Hits       []SearchHit             `json:"hits" jsonschema:"the page, the best first, ties by ref"`
 	NextCursor string                  `json:"next_cursor,omitempty"` // absent on the last page
 	ModeUsed   string                  `json:"mode_used" jsonschema:"what ran"`
+	Reranked   int                     `json:"reranked,omitempty" jsonschema:"how many of the first hits a model ordered; absent for none"`
 	Degraded   []Degradation           `json:"degraded" jsonschema:"in what ways the answer is less than was asked for; empty when it is not"`
 	Facets     map[string][]FacetCount `json:"facets,omitempty" jsonschema:"by what was counted: each value with its count of all hits, the commonest first"`
 	AsOf       artifact.Seq            `json:"as_of"`
@@ -73,13 +74,13 @@ type SearchResponse struct {
 // A SearchHit is an artifact that was found.
 type SearchHit struct {
 	Artifact   artifact.Artifact    `json:"artifact"`
-	Score      float64              `json:"score" jsonschema:"higher is better; scores of one answer compare, those of several do not"`
+	Score      float64              `json:"score" jsonschema:"higher is better; scores of one answer compare, those of several do not; by meaning it is the cosine, of hybrid and of reranked answers it is made of ranks"`
 	Highlights []analysis.Highlight `json:"highlights,omitempty" jsonschema:"where the words stand, of at most 5 texts"`
 }
 
 // A Degradation says in what way an answer is less than was asked for.
 type Degradation struct {
-	Reason  string   `json:"reason" jsonschema:"index_building"`
+	Reason  string   `json:"reason" jsonschema:"index_building; or why the search was not by meaning too: embeddings_building, not_configured (at this node), model_unavailable; or why the hits were not ordered anew: rerank_unavailable"`
 	Message string   `json:"message"`
 	Types   []string `json:"types,omitempty" jsonschema:"of which not all artifacts are indexed yet"`
 }
@@ -149,11 +150,11 @@ func (r *SearchRequest) Plan(known []string) (*SearchPlan, error) {
 			}
 		}
 	}
+	if r.Rerank && r.Mode == SearchStructured {
+		problems = append(problems, artifact.Problem{Path: "/rerank", Constraint: "structured", Message: "a structured search has no words to order its hits by"})
+	}
 	if problems != nil {
 		return nil, artifact.Invalid(problems...)
-	}
-	if r.Mode == SearchSemantic || r.Mode == SearchHybrid || r.Rerank {
-		return nil, notConfigured(r.Mode, r.Rerank)
 	}
 	p.filter = r.hits()
 	p.Offset, err = decodeOffset(r.Cursor, p.filter)
@@ -183,26 +184,16 @@ func notOneOf(got string, known []string, at string) artifact.Problem {
 	}
 }
 
-// notConfigured refuses what needs a model.
-func notConfigured(mode string, rerank bool) error {
-	what, path := "a search by meaning needs embeddings, and none are configured; mode lexical finds words", "/mode"
-	if rerank && mode != SearchSemantic && mode != SearchHybrid {
-		what, path = "no model that ranks anew is configured; leave rerank out", "/rerank"
-	}
-	return &artifact.Error{
-		Code: artifact.CodeUnavailable, Reason: artifact.ReasonNotConfigured, Message: what,
-		Problems: []artifact.Problem{{Path: path, Constraint: "configured", Message: what}},
-	}
-}
-
 // ReadSize is how many hits to read for the page: one more tells whether another
 // follows.
 func (p *SearchPlan) ReadSize() int { return p.Size + 1 }
 
 // Finish cuts the hits that were read to the page, and adds the cursor of the next one.
 func (p *SearchPlan) Finish(out *SearchResponse) {
-	if out.ModeUsed = SearchLexical; p.Words == nil {
+	if p.Words == nil {
 		out.ModeUsed = SearchStructured
+	} else if out.ModeUsed == "" {
+		out.ModeUsed = SearchLexical
 	}
 	if out.Degraded == nil {
 		out.Degraded = []Degradation{}

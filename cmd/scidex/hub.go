@@ -36,6 +36,7 @@ func newHubRunCmd() *cobra.Command {
 	var d databaseFlags
 	var l logFlags
 	var doors doorFlags
+	var models modelFlags
 	var addr, secretFile string
 	var c hub.Config
 	cmd := &cobra.Command{
@@ -53,6 +54,9 @@ func newHubRunCmd() *cobra.Command {
 			}
 			c.Origins, c.TrustedProxies, c.Issuers = parsed.origins, parsed.proxies, parsed.issuers
 			c.Limits, c.AnonymousRead, c.Version = doors.limits, doors.open, version()
+			if c.Embeddings, c.Rerank, err = models.clients(); err != nil {
+				return err
+			}
 			if secretFile != "" {
 				if c.Secret, err = readSecret(secretFile); err != nil {
 					return err
@@ -89,6 +93,7 @@ func newHubRunCmd() *cobra.Command {
 	cmd.Flags().BoolVar(&d.managed, "managed", false, "run a private PostgreSQL in the data directory, prepared by itself")
 	cmd.Flags().StringVar(&addr, "addr", defaultHubAddr, "address to serve on")
 	doors.add(cmd)
+	models.add(cmd)
 	addRetention(cmd, &c.Retention)
 	cmd.Flags().StringVar(&secretFile, "dev-secret-file", "", "file with a secret of 32 bytes or more, by which tokens signed with HS256 are taken: for development, since whoever has it can sign")
 	cmd.Flags().StringVar(&c.NodeURL, "node-url", "", "URL of a node, told to people who open the hub in a browser")
