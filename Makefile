@@ -69,7 +69,7 @@ generate-check: generate
 bench: ## measure, each figure beside its floor in the same run
 	@scripts/need.sh cc postgres
 	$(GO) run -tags $(TAGS) ./cmd/bench
-	$(GO) test -tags $(TAGS) -run '^$$' -bench Visible -benchtime 3s ./hub ./node
+	$(GO) test -tags $(TAGS) -run '^$$' -bench 'Visible|Reads|PointRead|Apply' -benchtime 3s ./hub ./node
 
 .PHONY: torture
 torture: build ## break the running product on purpose, in rounds (ROUNDS, 100; FOR, 1h)

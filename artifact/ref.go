@@ -19,8 +19,16 @@ type Hash [HashSize]byte
 // HashBytes returns the SHA-256 of b.
 func HashBytes(b []byte) Hash { return sha256.Sum256(b) }
 
+// hashText is how long the text form of a hash is.
+const hashText = len(hashPrefix) + 2*HashSize
+
 // String returns h's text form.
-func (h Hash) String() string { return hashPrefix + hex.EncodeToString(h[:]) }
+func (h Hash) String() string {
+	var text [hashText]byte
+	return string(h.append(text[:0]))
+}
+
+func (h *Hash) append(b []byte) []byte { return hex.AppendEncode(append(b, hashPrefix...), h[:]) }
 
 // IsZero reports whether h names no version.
 func (h Hash) IsZero() bool { return h == Hash{} }
@@ -30,7 +38,7 @@ func (h Hash) MarshalText() ([]byte, error) {
 	if h.IsZero() {
 		return []byte{}, nil
 	}
-	return []byte(h.String()), nil
+	return h.append(make([]byte, 0, hashText)), nil
 }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -174,11 +182,21 @@ func (r Ref) String() string {
 	if !r.IsPinned() {
 		return r.Type + ":" + r.ID
 	}
-	return r.Type + ":" + r.ID + "@" + r.Hash.String()
+	return string(r.append(make([]byte, 0, r.size())))
 }
 
 // MarshalText implements encoding.TextMarshaler.
-func (r Ref) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+func (r Ref) MarshalText() ([]byte, error) { return r.append(make([]byte, 0, r.size())), nil }
+
+func (r *Ref) size() int { return len(r.Type) + 1 + len(r.ID) + 1 + hashText }
+
+func (r *Ref) append(b []byte) []byte {
+	b = append(append(append(b, r.Type...), ':'), r.ID...)
+	if r.IsPinned() {
+		b = r.Hash.append(append(b, '@'))
+	}
+	return b
+}
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (r *Ref) UnmarshalText(text []byte) (err error) {

@@ -6,3 +6,9 @@ import "context"
 func (s *Store) IndexSome(ctx context.Context) error {
 	return s.amend(ctx, func(ctx context.Context) error { return s.indexSome(ctx, indexBatch) })
 }
+
+// The statements of reads, for handlers written by hand.
+var (
+	GetSQL    = getSQL
+	SearchSQL = searchSQL
+)

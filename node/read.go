@@ -22,7 +22,7 @@ type readStatements struct {
 	present, presentLink              scopedQuery
 	presentSignal                     scopedQuery
 	out, in                           endQueries // links
-	applied, events, types, schemas   *sql.Stmt
+	applied, events, schemas          *sql.Stmt
 	facetsMade                        *sql.Stmt
 	scopes, scopeKnown, members       *sql.Stmt
 	agents                            agentQueries
@@ -76,7 +76,6 @@ const (
 	listOfTypeSQL = listColumns + ` AND a.type = ?4 AND a.created_at <= ?3 AND (a.created_at < ?3 OR a.id > ?5)
 		ORDER BY a.created_at DESC, a.id LIMIT ?1`
 
-	typesSQL = `SELECT DISTINCT type FROM schema_registry ORDER BY type`
 
 	schemasSQL = `SELECT type, version, is_current, document, created_at FROM schema_registry
 		WHERE (?1 = '' OR type = ?1) AND CASE WHEN ?3 THEN 1 WHEN ?2 = 0 THEN is_current ELSE version = ?2 END
@@ -98,7 +97,7 @@ func (r *readStatements) prepare(ctx context.Context, pool *sql.DB) error {
 	r.in.prepare(pool, verb.DirectionIn, "to", "from")
 	r.agents.prepare(pool)
 	return prepare(ctx, pool, map[**sql.Stmt]string{
-		&r.applied: appliedSQL, &r.facetsMade: facetsMadeSQL, &r.events: eventsSQL, &r.types: typesSQL, &r.schemas: schemasSQL,
+		&r.applied: appliedSQL, &r.facetsMade: facetsMadeSQL, &r.events: eventsSQL, &r.schemas: schemasSQL,
 		&r.scopes: scopesSQL, &r.scopeKnown: scopeKnownSQL, &r.members: membersSQL,
 	})
 }
@@ -208,35 +207,23 @@ func (s *Store) elsewhere(ctx context.Context, typ string) bool {
 }
 
 // scanArtifact reads the columns of the queries above, and then more.
-func scanArtifact(scan func(...any) error, more ...any) (a artifact.Artifact, err error) {
-	var hash []byte
-	var created, updated int64
-	err = scan(append([]any{
-		&a.Type, &a.ID, &a.Scope, &a.Revision, &hash, &a.SchemaVersion, &a.Title, &a.State,
-		&created, &a.CreatedBy, &updated, &a.UpdatedBy, &a.IsLatest, &a.SupersededBy, &a.QualityScore,
+func scanArtifact(scan func(...any) error, more ...any) (artifact.Artifact, error) {
+	var row struct { // one allocation, of what scan keeps pointers to
+		a                artifact.Artifact
+		hash             []byte
+		created, updated int64
+		into             [24]any
+	}
+	a := &row.a
+	err := scan(append(append(row.into[:0],
+		&a.Type, &a.ID, &a.Scope, &a.Revision, &row.hash, &a.SchemaVersion, &a.Title, &a.State,
+		&row.created, &a.CreatedBy, &row.updated, &a.UpdatedBy, &a.IsLatest, &a.SupersededBy, &a.QualityScore,
 		(*[]byte)(&a.Signatures), (*[]byte)(&a.Redaction), (*[]byte)(&a.Content),
-	}, more...)...)
-	copy(a.ContentHash[:], hash)
+	), more...)...)
+	copy(a.ContentHash[:], row.hash)
 	a.Ref = artifact.Ref{Type: a.Type, ID: a.ID, Hash: a.ContentHash}
-	a.CreatedAt, a.UpdatedAt = fromMillis(created), fromMillis(updated)
-	return a, err
-}
-
-// types returns those that are registered, in order.
-func (s *Store) types(ctx context.Context) (known []string, err error) {
-	rows, err := s.read.types.QueryContext(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var t string
-		if err := rows.Scan(&t); err != nil {
-			return nil, err
-		}
-		known = append(known, t)
-	}
-	return known, rows.Err()
+	a.CreatedAt, a.UpdatedAt = fromMillis(row.created), fromMillis(row.updated)
+	return *a, err
 }
 
 // notFound is the error of the ref of what is not there.
@@ -245,11 +232,7 @@ func (s *Store) notFound(ctx context.Context, ref artifact.Ref) error {
 }
 
 func (s *Store) notFoundAt(ctx context.Context, ref artifact.Ref, at string) error {
-	known, err := s.types(ctx)
-	if err != nil {
-		return err
-	}
-	return artifact.NotFound(ref.String()).Typed(ref, append(known, replicate.LinkType, replicate.SignalType), at)
+	return artifact.NotFound(ref.String()).Typed(ref, append(s.typeNames(), replicate.LinkType, replicate.SignalType), at)
 }
 
 func (s *Store) schema(ctx context.Context, in verb.SchemaRequest) (out verb.SchemaResponse, err error) {

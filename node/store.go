@@ -17,6 +17,7 @@ import (
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/event"
+	_ "github.com/scidex-ai/substrate/internal/sqlite" // plans that stay
 	"github.com/scidex-ai/substrate/rank"
 	"github.com/scidex-ai/substrate/replicate"
 	"github.com/scidex-ai/substrate/verb"

@@ -26,7 +26,7 @@ import (
 // A world is a hub that may be stopped, restored and trimmed, behind a URL that
 // stays, with whatever stands between it and its nodes.
 type world struct {
-	t       *testing.T
+	t       testing.TB
 	db      *pgxpool.Pool
 	hub     *hub.Hub
 	url     string
@@ -36,13 +36,13 @@ type world struct {
 	tokens  map[string]string
 }
 
-func newWorld(t *testing.T, init func(context.Context, *pgxpool.Pool) error) *world {
+func newWorld(t testing.TB, init func(context.Context, *pgxpool.Pool) error) *world {
 	t.Helper()
 	return newWorldOn(t, pgtest.New(t, init))
 }
 
 // newWorldOn makes a world on a database that holds a hub.
-func newWorldOn(t *testing.T, db *pgxpool.Pool) *world {
+func newWorldOn(t testing.TB, db *pgxpool.Pool) *world {
 	t.Helper()
 	w := &world{t: t, db: db, tokens: make(map[string]string)}
 	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
@@ -202,7 +202,7 @@ func (w *world) keepWriting(private string) (stop func()) {
 // A runner is a node of a world.
 type runner struct {
 	*node.Node
-	t     *testing.T
+	t     testing.TB
 	dir   string
 	url   string
 	token string
