@@ -81,8 +81,11 @@ func (x *indexWriter) makeAhead(rows []replicate.Row) (end func()) {
 // columns returns the words of a version, as they were made or as they are made now.
 func (x *indexWriter) columns(rule *analysis.Rule, v *version, title string) []string {
 	m := x.ahead[versionKey{v.typ, v.id, v.revision}]
-	if m == nil || m.rule != rule || m.title != title || !m.claimed.Swap(true) {
+	if m == nil || m.rule != rule || m.title != title {
 		return rule.Document(v.id, title, v.content).Row()
+	}
+	if !m.claimed.Swap(true) {
+		m.make() // for whoever asks again too: a version may have several heads in a page
 	}
 	<-m.done
 	if m.columns == nil {
