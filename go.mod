@@ -3,6 +3,7 @@ module github.com/scidex-ai/substrate
 go 1.26.0
 
 require (
+	github.com/asg017/sqlite-vec-go-bindings v0.1.6
 	github.com/99designs/gqlgen v0.17.98
 	github.com/agnivade/levenshtein v1.2.2
 	github.com/evanphx/json-patch/v5 v5.9.11

@@ -125,6 +125,7 @@ var stores = []store{
 			"linkRowsSQL":         "proves the whole replica; no caller gets it",
 			"signalRowsSQL":       "proves the whole replica; no caller gets it",
 			"deleteOrphanSumsSQL": "it erases",
+			"redactVectorsSQL":    "it erases",
 			"contentSQL":          "it fills the index, which search asks by {scopes}",
 			"unindexedSQL":        "it fills the index, which search asks by {scopes}",
 			"orphans":             "it erases",

@@ -37,7 +37,8 @@ const (
 	awayFor = 10 * time.Second
 )
 
-// NewClient returns a client of an endpoint.
+// NewClient returns a client of an endpoint. One that is only to ask about searches,
+// each by the model that its vectors are by, needs no model.
 func NewClient(e Endpoint) (*Client, error) {
 	call, err := newCaller(e, "/embeddings")
 	if err != nil {
@@ -46,7 +47,7 @@ func NewClient(e Endpoint) (*Client, error) {
 	return &Client{call: call, recent: list.New(), known: make(map[string]*list.Element)}, nil
 }
 
-// Model returns the name of the model that is configured.
+// Model returns the name of the model that is configured; "" for none.
 func (c *Client) Model() string { return c.call.Model }
 
 // Embed returns the vectors of texts, in their order. It tries again what may pass.

@@ -34,14 +34,20 @@ func TestEndpoint(t *testing.T) {
 		"a file":          {URL: "file:///etc/passwd", Model: "m"},
 		"a password":      {URL: "http://u:p@host", Model: "m"},
 		"a query":         {URL: "http://host/v1?key=secret", Model: "m"},
-		"no model":        {URL: "http://host"},
 		"a model with \n": {URL: "http://host", Model: "a\nb"},
 	} {
-		if _, err := embed.NewClient(e); err == nil {
+		_, err := embed.NewClient(e)
+		if _, also := embed.NewReranker(e); err == nil || also == nil {
 			t.Errorf("%s is taken", name)
 		} else if strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "u:p") {
 			t.Errorf("%s is told of: %v", name, err)
 		}
+	}
+}
+
+func TestRerankerNeedsAModel(t *testing.T) {
+	if _, err := embed.NewReranker(embed.Endpoint{URL: "http://host"}); err == nil {
+		t.Error("no model is taken")
 	}
 }
 

@@ -53,8 +53,8 @@ func newCaller(e Endpoint, path string) (*caller, error) {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return nil, errors.New("the URL of the endpoint is http:// or https:// with a host, and has neither user nor query")
 	}
-	if e.Model == "" || len(e.Model) > maxModel || strings.ContainsFunc(e.Model, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return nil, errors.New("name a model: at most 200 printable characters of ASCII without space")
+	if len(e.Model) > maxModel || strings.ContainsFunc(e.Model, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return nil, errors.New("a model's name is at most 200 printable characters of ASCII without space")
 	}
 	if u.Path = strings.TrimSuffix(u.Path, "/"); !strings.HasSuffix(u.Path, path) {
 		u.Path += path

@@ -15,6 +15,9 @@ type Reranker struct{ call *caller }
 
 // NewReranker returns a client of an endpoint.
 func NewReranker(e Endpoint) (*Reranker, error) {
+	if e.Model == "" {
+		return nil, errors.New("name a model")
+	}
 	call, err := newCaller(e, "/rerank")
 	if err != nil {
 		return nil, err

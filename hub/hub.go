@@ -168,6 +168,9 @@ func Open(ctx context.Context, c Config) (*Hub, error) {
 	if err := CheckMigrated(ctx, c.DB); err != nil {
 		return nil, err
 	}
+	if c.Embeddings != nil && c.Embeddings.Model() == "" {
+		return nil, errors.New("name the model that vectors are to be by")
+	}
 	id, err := readIdentity(ctx, c.DB)
 	if err != nil {
 		return nil, err

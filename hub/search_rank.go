@@ -3,7 +3,6 @@ package hub
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -20,7 +19,7 @@ import (
 // caller may see more, PostgreSQL has to, which needs an extension.
 const mostCompared = 20_000
 
-// {model} and {near} are of the search; {version} joins the version where a filter
+// {model} and {near}, for PostgreSQL to compare, are of the search; {version} joins the version where a filter
 // asks for it. Content is asked for by $3, which stands in these too.
 const (
 	wordedQuery = `
@@ -30,8 +29,7 @@ const (
 		WHERE v.model = {model} AND a.is_latest AND` + visible
 	comparedQuery = `
 		SELECT a.type, a.id, a.state, a.scope, v.vector, $3::boolean` + nearFrom
-	nearestQuery = `
-		SELECT a.type, a.id, a.state, a.scope, round((1 - (v.embedding <=> {near}::real[]::vector))::numeric, 6)::float8 AS score, $3::boolean` + nearFrom
+	nearestOrder  = ` ORDER BY v.embedding <=> {near}::real[]::vector, a.type, a.id LIMIT `
 	excludedQuery = `
 		AND NOT EXISTS (SELECT FROM search_document d WHERE d.type = a.type AND d.id = a.id AND d.words @@ {excluded}::tsquery)`
 	rankedHitsQuery = `
@@ -86,62 +84,38 @@ func (r *ranker) candidates(ctx context.Context, text string, args []any) (out [
 
 // Near implements [rank.Store].
 func (r *ranker) Near(ctx context.Context, p *rank.Plan, limit int) ([]rank.Candidate, bool, error) {
-	inDatabase := r.hub.vectors.embedded.Load()
-	form := comparedQuery
-	if inDatabase {
-		form = nearestQuery
-	}
 	version := ""
 	if p.Where != nil {
 		version = searchVersion
 	}
 	s, text := searchStatement(r.caller, r.plan)
-	form = strings.NewReplacer("{version}", version, "{model}", s.Arg(p.Model)).Replace(form)
-	if inDatabase {
-		form = strings.ReplaceAll(form, "{near}", s.Arg(p.Vector.Floats()))
-	}
-	text.WriteString(form)
+	text.WriteString(strings.NewReplacer("{version}", version, "{model}", s.Arg(p.Model)).Replace(comparedQuery))
 	if excluded := p.Words.TSExcluded(); excluded != "" {
 		text.WriteString(strings.ReplaceAll(excludedQuery, "{excluded}", s.Arg(excluded)))
 	}
 	conditions(s, text, r.plan)
-	if inDatabase {
-		text.WriteString(` ORDER BY score DESC, a.type, a.id LIMIT ` + strconv.Itoa(limit))
-		found, err := r.candidates(ctx, text.String(), s.Args())
-		return slices.DeleteFunc(found, func(c rank.Candidate) bool { return c.Score <= 0 }), true, err
+	most := mostCompared
+	if r.hub.vectors.embedded.Load() {
+		most = limit + rank.Spare // numbers of its own are not exact
+		text.WriteString(strings.ReplaceAll(nearestOrder, "{near}", s.Arg(p.Vector.Floats())) + strconv.Itoa(most))
+	} else {
+		text.WriteString(` LIMIT ` + strconv.Itoa(most+1))
 	}
-	text.WriteString(` LIMIT ` + strconv.Itoa(mostCompared+1))
-	return r.compare(ctx, text.String(), s.Args(), p.Vector, limit)
-}
-
-// compare compares vectors as they come and keeps the nearest.
-func (r *ranker) compare(ctx context.Context, text string, args []any, to embed.Vector, limit int) (found []rank.Candidate, ok bool, err error) {
-	rows, err := r.hub.db.Query(ctx, text, args...)
+	rows, err := r.hub.db.Query(ctx, text.String(), s.Args()...)
 	if err != nil {
 		return nil, false, err
 	}
-	defer rows.Close()
+	near := rank.Near{To: p.Vector, Limit: limit}
 	n := 0
-	for ; rows.Next(); n++ {
-		var c rank.Candidate
-		var v pgtype.DriverBytes
-		var unused bool
-		if err := rows.Scan(&c.Type, &c.ID, &c.State, &c.Scope, &v, &unused); err != nil {
-			return nil, false, err
-		}
-		if len(v) != len(to) {
-			continue
-		}
-		if c.Score = embed.Cosine(embed.Vector(v), to); c.Score <= 0 {
-			continue
-		}
-		if found = append(found, c); len(found) >= 8*limit {
-			rank.Sort(found)
-			found = found[:limit]
-		}
-	}
-	rank.Sort(found)
-	return found[:min(len(found), limit)], n <= mostCompared, rows.Err()
+	var c rank.Candidate
+	var v pgtype.DriverBytes
+	var unused bool
+	_, err = pgx.ForEachRow(rows, []any{&c.Type, &c.ID, &c.State, &c.Scope, &v, &unused}, func() error {
+		near.Add(c, embed.Vector(v))
+		n++
+		return nil
+	})
+	return near.Found(), n <= most, err
 }
 
 // Hits implements [rank.Store].

@@ -475,3 +475,76 @@ func TestModelChanges(t *testing.T) {
 		}
 	})
 }
+
+// TestManyVectors checks that the hub compares no more vectors than it can, of what
+// the caller sees.
+func TestManyVectors(t *testing.T) {
+	s := embedtest.New(t)
+	c := meaning(t, s, "grams")
+	c.DB = pgtest.New(t, initHub)
+	f := newHubWith(t, c)
+	f.scope(t, "lab-a")
+	f.grant(t, "lab-a", "ada", verb.Viewer)
+	meantOnes(t, f)
+	f.until(t, "vectors", vectorsQuery, 4)
+	f.until(t, "vectors that serve", "SELECT count(*) FROM vector_model WHERE serves", 1)
+	const many = 20_000
+	for _, query := range []string{`
+		INSERT INTO artifact SELECT (jsonb_populate_record(a, jsonb_build_object('id', 'lab-a/x' || n, 'scope', 'lab-a'))).*
+		FROM artifact a, generate_series(1, $1::integer) n WHERE a.type = 'hypothesis' AND a.id = 'yeast'`, `
+		INSERT INTO artifact_vector (type, id, model, scope, revision, rule, text_hash, vector)
+		SELECT v.type, 'lab-a/x' || n, v.model, 'lab-a', v.revision, v.rule, v.text_hash, v.vector
+		FROM artifact_vector v, generate_series(1, $1::integer) n WHERE v.id = 'yeast'`} {
+		if _, err := f.db.Exec(t.Context(), query, many); err != nil {
+			t.Fatal(err)
+		}
+	}
+	near := verb.SearchRequest{Query: "phagocytic microglia", Mode: verb.SearchSemantic}
+	if _, err := verb.Search.Call(f.member(t.Context(), "ada", verb.Viewer), f.verbs, near); code(err) != "unavailable/model_unavailable" {
+		t.Errorf("of too many = %v", err)
+	}
+	if got := f.search(t, f.member(t.Context(), "ada", verb.Viewer), verb.SearchRequest{Query: "tau"}); got.ModeUsed != verb.SearchLexical || len(got.Degraded) != 1 || len(got.Hits) != 1 {
+		t.Errorf("auto of too many = %+v", got)
+	}
+	if got := f.search(t, f.member(t.Context(), "bob", verb.Viewer), near); ids(got)[0] != "clearance" || len(got.Degraded) != 0 {
+		t.Errorf("who does not see them finds %+v", got)
+	}
+}
+
+// TestVectorExtension has a stand-in take the place of pgvector, which has the type
+// and the operator that the hub uses: what is there is copied for it, and what comes
+// is written for it too.
+func TestVectorExtension(t *testing.T) {
+	s := embedtest.New(t)
+	c := meaning(t, s, "grams")
+	c.DB = pgtest.New(t, initHub)
+	first := newHubWith(t, c)
+	meantOnes(t, first)
+	first.until(t, "vectors", vectorsQuery, 4)
+	first.until(t, "vectors that serve", "SELECT count(*) FROM vector_model WHERE serves", 1)
+	near := verb.SearchRequest{Query: "phagocytic microglia", Mode: verb.SearchSemantic}
+	want := ids(first.search(t, contributor(t.Context()), near))
+	first.stop()
+	for _, query := range []string{
+		`CREATE DOMAIN vector AS real[]`,
+		`CREATE SEQUENCE compared`,
+		`CREATE FUNCTION cosine_distance(a real[], b real[]) RETURNS float8 LANGUAGE sql AS $$
+			SELECT 1 - sum(x::float8 * y) / sqrt(sum(x::float8 * x) * sum(y::float8 * y)) + 0 * nextval('compared') FROM unnest(a, b) AS p (x, y) $$`,
+		`CREATE OPERATOR <=> (LEFTARG = real[], RIGHTARG = real[], FUNCTION = cosine_distance)`,
+	} {
+		if _, err := c.DB.Exec(t.Context(), query); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := newHubWith(t, c)
+	f.until(t, "vectors of the extension", vectorsQuery+" WHERE to_jsonb(artifact_vector) ->> 'embedding' IS NOT NULL", 4)
+	f.mustCreate(t, hypothesis("late", "a phagocytic microglia that came later"))
+	f.until(t, "vectors of the extension", vectorsQuery+" WHERE to_jsonb(artifact_vector) ->> 'embedding' IS NOT NULL", 5)
+	got := ids(f.search(t, contributor(t.Context()), near))
+	if len(got) == 0 || got[0] != "late" || !slices.Equal(got[1:], want) {
+		t.Errorf("the database finds %v, the hub found %v", got, want)
+	}
+	if n := f.count(t, "SELECT last_value FROM compared"); n < 5 {
+		t.Errorf("the database compared %d vectors", n)
+	}
+}

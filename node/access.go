@@ -200,7 +200,7 @@ func (s *Store) Gained() []string {
 }
 
 // scoped are the tables whose rows belong to a scope.
-var scoped = []string{"artifact", "artifact_revision", "link", "signal", "event", "digest", "membership", "agent", "handle", "scope_last", "search_document", "facet"}
+var scoped = []string{"artifact", "artifact_revision", "link", "signal", "event", "digest", "membership", "agent", "handle", "scope_last", "search_document", "facet", "vector"}
 
 // leave erases all rows of scopes and notes which are still followed, in one
 // transaction, and then gives the space back.

@@ -32,7 +32,14 @@ type twin struct {
 
 func newTwin(t *testing.T, scopes ...string) *twin {
 	t.Helper()
-	h, err := hub.Open(t.Context(), hub.Config{DB: pgtest.New(t, initHub)})
+	return newTwinOf(t, hub.Config{}, scopes...)
+}
+
+// newTwinOf makes a twin of a hub with a configuration.
+func newTwinOf(t *testing.T, c hub.Config, scopes ...string) *twin {
+	t.Helper()
+	c.DB = pgtest.New(t, initHub)
+	h, err := hub.Open(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ type commit struct {
 	recent event.Recent       // the latest events, its own with them
 	access []*replicate.Row   // what it changes of who may do what
 	types  bool               // it changes schemas
+	models bool               // it changes by which model searches are
 	erases bool               // rows that are gone or rewritten leave no bytes in the file
 }
 
@@ -139,6 +140,9 @@ func (s *Store) applyRow(ctx context.Context, r *replicate.Row, upTo artifact.Se
 	if r.Kind == replicate.KindSchema {
 		s.commit.types = true
 	}
+	if r.Kind == replicate.KindVectorModel {
+		s.commit.models = true
+	}
 	if isAccess(r.Kind) {
 		s.commit.access = append(s.commit.access, r)
 	}
@@ -202,6 +206,11 @@ func (s *Store) end(ctx context.Context, chain artifact.Hash) error {
 	if c.types {
 		if err := errors.Join(s.loadElsewhere(ctx), s.loadUpgrades(ctx), s.loadRules(ctx), s.loadTypes(ctx)); err != nil {
 			return fmt.Errorf("read types at %d: %w", c.to, err)
+		}
+	}
+	if c.models {
+		if err := s.loadVectors(ctx); err != nil {
+			return fmt.Errorf("read the model at %d: %w", c.to, err)
 		}
 	}
 	s.publish(p, c.recent)

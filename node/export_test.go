@@ -1,6 +1,10 @@
 package node
 
-import "context"
+import (
+	"context"
+
+	"github.com/scidex-ai/substrate/rank"
+)
 
 // IndexSome indexes one batch of what the index lacks.
 func (s *Store) IndexSome(ctx context.Context) error {
@@ -12,3 +16,6 @@ var (
 	GetSQL    = getSQL
 	SearchSQL = searchSQL
 )
+
+// UseModels has searches of the store ask these.
+func (s *Store) UseModels(m *rank.Models) { s.models = m }

@@ -19,6 +19,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/embed"
+	"github.com/scidex-ai/substrate/rank"
 	"github.com/scidex-ai/substrate/replicate"
 	"github.com/scidex-ai/substrate/verb"
 )
@@ -67,6 +69,14 @@ type Config struct {
 	// take, such as a row that is not what its hash says. The default is 20 seconds.
 	RetryWait time.Duration
 
+	// Embeddings, when set, is asked what searches mean, by the model that the hub's
+	// vectors are by. Their texts leave the node to its URL alone. Without it auto
+	// finds by words.
+	Embeddings *embed.Client
+
+	// Rerank, when set, orders hits for searches that ask for it.
+	Rerank *embed.Reranker
+
 	// SelfCheck is how often, about, the node compares its replica with the hub and
 	// mends what differs; 0 is never.
 	SelfCheck time.Duration
@@ -100,8 +110,9 @@ type Node struct {
 	log      *slog.Logger
 	held     *holder         // of the replica
 	access   *verb.Directory // who may do what, as the replica that is served says
-	wanted   chan plan       // what is to be built
-	copyOf   string          // the hub of a file that this build cannot read; "" for none
+	models   rank.Models
+	wanted   chan plan // what is to be built
+	copyOf   string    // the hub of a file that this build cannot read; "" for none
 	progress *progress
 	hub      *verb.Client
 	feed     *replicate.Client
@@ -153,7 +164,7 @@ func Open(ctx context.Context, c Config) (*Node, error) {
 	}
 	n := &Node{
 		config: c, log: c.Log, access: new(verb.Directory), wanted: make(chan plan, 1), checks: newChecks(), progress: &progress{log: c.Log},
-		started: time.Now(), heardBefore: readHeard(c.Dir),
+		started: time.Now(), heardBefore: readHeard(c.Dir), models: rank.Models{Embed: c.Embeddings, Rerank: c.Rerank, Log: c.Log},
 	}
 	store, err := openReplica(ctx, c.Dir)
 	if errors.Is(err, ErrOtherSchema) {

@@ -26,6 +26,7 @@ type writeStatements struct {
 	putEvent, setPosition, sum, putSum, deleteSum   *sql.Stmt
 	putScopeLast                                    *sql.Stmt
 	index                                           indexWriter
+	vectorStatements
 	facetStatements
 }
 
@@ -95,7 +96,7 @@ const (
 )
 
 func (w *writeStatements) prepare(ctx context.Context, conn *sql.Conn) error {
-	if err := errors.Join(w.index.prepare(ctx, conn), prepare(ctx, conn, w.texts())); err != nil {
+	if err := errors.Join(w.index.prepare(ctx, conn), prepare(ctx, conn, w.texts()), w.vectorStatements.prepare(ctx, conn)); err != nil {
 		return err
 	}
 	return prepare(ctx, conn, map[**sql.Stmt]string{
@@ -151,6 +152,10 @@ func (w *writeStatements) put(ctx context.Context, r *replicate.Row) error {
 		return w.agent(ctx, r)
 	case replicate.KindRevocation:
 		return w.revocation(ctx, r)
+	case replicate.KindVector:
+		return w.vector(ctx, r)
+	case replicate.KindVectorModel:
+		return w.vectorModel(ctx, r)
 	}
 	return nil
 }
@@ -173,6 +178,8 @@ func (w *writeStatements) delete(ctx context.Context, r *replicate.Row) (err err
 		_, err = w.deleteSignal.ExecContext(ctx, id, r.Scope)
 	case replicate.KindScope:
 		_, err = w.deleteScope.ExecContext(ctx, id)
+	case replicate.KindVector:
+		_, err = w.dropVectorsIn.ExecContext(ctx, typ, id, r.Scope)
 	case replicate.KindMembership:
 		_, agent, _ := strings.Cut(id, "/")
 		_, err = w.deleteMembership.ExecContext(ctx, r.Scope, agent)
@@ -184,8 +191,11 @@ func (w *writeStatements) delete(ctx context.Context, r *replicate.Row) (err err
 	return err
 }
 
-// deleteArtifact deletes a head and its words.
+// deleteArtifact deletes a head, its words and what it means.
 func (w *writeStatements) deleteArtifact(ctx context.Context, typ, id, scope string) error {
+	if _, err := w.dropVectorsIn.ExecContext(ctx, typ, id, scope); err != nil {
+		return err
+	}
 	res, err := w.deleteHead.ExecContext(ctx, typ, id, scope)
 	if err != nil {
 		return err
@@ -237,6 +247,9 @@ func (w *writeStatements) head(ctx context.Context, r *replicate.Row) error {
 	default:
 		err = w.remake(ctx, h.Type, h.ID)
 	}
+	if err == nil && !h.IsLatest {
+		_, err = w.dropVectors.ExecContext(ctx, h.Type, h.ID)
+	}
 	if err != nil {
 		return err
 	}
@@ -260,6 +273,11 @@ func (w *writeStatements) revision(ctx context.Context, r *replicate.Row) error 
 		[]byte(v.Signatures), []byte(v.Redaction))
 	if err != nil || r.Seq != 0 && v.Redaction == nil {
 		return err // its head comes after it
+	}
+	if v.Redaction != nil {
+		if _, err := w.redactVectors.ExecContext(ctx, v.Type, v.ID, v.Revision.Revision); err != nil {
+			return err
+		}
 	}
 	return w.remake(ctx, v.Type, v.ID)
 }

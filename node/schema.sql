@@ -243,6 +243,24 @@ CREATE TABLE search_rule (
     rule TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- What artifacts mean, by each model that the hub asks: the direction of their texts,
+-- a signed byte a dimension.
+CREATE TABLE vector (
+    type   TEXT NOT NULL,
+    id     TEXT NOT NULL,
+    model  TEXT NOT NULL,
+    scope  TEXT NOT NULL,           -- of the artifact
+    vector BLOB NOT NULL,
+    PRIMARY KEY (type, id, model)
+) STRICT;
+
+-- The model by which searches are; no row while there is none.
+CREATE TABLE vector_model (
+    one   INTEGER PRIMARY KEY CHECK (one = 1),
+    model TEXT NOT NULL,
+    dims  INTEGER NOT NULL
+) STRICT;
+
 -- Count and XOR of row hashes, kept by the apply transaction.
 CREATE TABLE digest (
     scope TEXT NOT NULL,

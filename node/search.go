@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/scidex-ai/substrate/query"
-	"github.com/scidex-ai/substrate/rank"
 	"github.com/scidex-ai/substrate/verb"
 )
 
@@ -72,11 +71,7 @@ func (s *Store) search(ctx context.Context, in verb.SearchRequest) (out verb.Sea
 	if err != nil {
 		return out, err
 	}
-	plan, err := s.models.Prepare(ctx, p, rank.Vectors{})
-	if err != nil {
-		return out, err
-	}
-	find, err := s.finder(ctx, p)
+	plan, err := s.models.Prepare(ctx, p, s.haveVectors())
 	if err != nil {
 		return out, err
 	}
@@ -84,6 +79,13 @@ func (s *Store) search(ctx context.Context, in verb.SearchRequest) (out verb.Sea
 		out.Degraded = []verb.Degradation{verb.IndexBuilding(behind)}
 	}
 	out.Degraded = append(out.Degraded, plan.Degraded...)
+	if plan.Ranked() {
+		return s.ranked(ctx, plan, out.Degraded)
+	}
+	find, err := s.finder(ctx, p)
+	if err != nil {
+		return out, err
+	}
 	tx, err := s.readers.BeginTx(ctx, nil)
 	if err != nil {
 		return out, err
@@ -171,23 +173,32 @@ func filtered(c *verb.Caller, p *verb.SearchPlan, form, by string) (string, []an
 	if p.Words != nil {
 		b.WriteString(`search_index MATCH ` + s.Arg(p.Words.Match()) + ` AND `)
 	}
-	b.WriteString(s.Visible("a.scope") + ` AND a.is_latest = 1`)
-	if len(p.Types) > 0 {
-		raw, err := json.Marshal(p.Types)
-		if err != nil { // texts
-			raw = []byte("[]")
-		}
-		b.WriteString(` AND a.type IN (SELECT value FROM json_each(` + s.Arg(string(raw)) + `))`)
-	}
-	if p.Scope != "" {
-		b.WriteString(` AND a.scope = ` + s.Arg(p.Scope))
-	}
-	b.WriteString(` AND ` + s.Where(p.Where))
+	b.WriteString(s.Visible("a.scope") + conditions(s, p))
 	text := strings.NewReplacer(
 		"{found}", b.String(), "{score}", score, "{size}", s.Arg(p.ReadSize()), "{offset}", s.Arg(p.Offset), "{content}", s.Arg(p.IncludeContent || p.Highlight),
 		"{most}", s.Arg(verb.MaxFacetMatches+1), "a.scope IN ("+scopesMark+")", s.Visible("a.scope"),
 	).Replace(form)
 	return text, s.Args()
+}
+
+// conditions returns which artifacts a search is of, beside those that the caller may
+// see.
+func conditions(s *query.Statement, p *verb.SearchPlan) string {
+	text := ` AND a.is_latest = 1`
+	if len(p.Types) > 0 {
+		raw, err := json.Marshal(p.Types)
+		if err != nil { // texts
+			raw = []byte("[]")
+		}
+		text += ` AND a.type IN (SELECT value FROM json_each(` + s.Arg(string(raw)) + `))`
+	}
+	if p.Scope != "" {
+		text += ` AND a.scope = ` + s.Arg(p.Scope)
+	}
+	if p.Where != nil {
+		text += ` AND ` + s.Where(p.Where)
+	}
+	return text
 }
 
 // run runs a statement that is kept, or else a text.

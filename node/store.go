@@ -24,7 +24,7 @@ import (
 )
 
 // fileSchema is the user_version of the files that this build reads.
-const fileSchema = 4
+const fileSchema = 5
 
 // leastSQLite is the oldest SQLite that is used: 3.51.3 mended a rare corruption
 // of databases in WAL mode.
@@ -58,16 +58,17 @@ type Store struct {
 	writer    *sql.DB
 	conn      *sql.Conn // the writer's only connection
 	readers   *sql.DB
-	access    *verb.Directory                   // who may do what, as the replica says
-	followed  map[string]bool                   // the scopes that it holds; for the follower alone
-	gained    atomic.Pointer[[]string]          // scopes that the hub sends and it does not hold; nil for none
-	holds     atomic.Pointer[[]string]          // scopes that it holds
-	behind    atomic.Pointer[[]string]          // types of which not all is indexed; nil for none
-	declared  atomic.Pointer[declaredTypes]     // as the schemas say
-	facetsDue atomic.Bool                       // facets may be to be made
-	hubOnly   atomic.Pointer[map[string]bool]   // types of which the hub alone holds artifacts
-	upgrades  atomic.Pointer[artifact.Upgrades] // of contents to the form of the current schemas
-	models    rank.Models                       // that searches ask
+	access    *verb.Directory                       // who may do what, as the replica says
+	followed  map[string]bool                       // the scopes that it holds; for the follower alone
+	gained    atomic.Pointer[[]string]              // scopes that the hub sends and it does not hold; nil for none
+	holds     atomic.Pointer[[]string]              // scopes that it holds
+	behind    atomic.Pointer[[]string]              // types of which not all is indexed; nil for none
+	declared  atomic.Pointer[declaredTypes]         // as the schemas say
+	facetsDue atomic.Bool                           // facets may be to be made
+	hubOnly   atomic.Pointer[map[string]bool]       // types of which the hub alone holds artifacts
+	upgrades  atomic.Pointer[artifact.Upgrades]     // of contents to the form of the current schemas
+	models    *rank.Models                          // that searches ask; never nil
+	vectors   atomic.Pointer[replicate.VectorModel] // by which model searches are; nil for none
 	write     writeStatements
 	read      readStatements
 	writing   sync.Mutex                  // guards the writer's connection and what follows, up to now
@@ -90,7 +91,8 @@ func OpenStore(ctx context.Context, path string) (*Store, error) {
 // openStore opens a replica whose commits are as safe as synchronous, a setting of
 // SQLite, says.
 func openStore(ctx context.Context, path, synchronous string) (*Store, error) {
-	s := &Store{access: new(verb.Directory), uses: newUses()}
+	useVectors()
+	s := &Store{access: new(verb.Directory), models: new(rank.Models), uses: newUses()}
 	if err := s.open(ctx, path, synchronous); err != nil {
 		return nil, errors.Join(fmt.Errorf("open replica %s: %w", path, err), s.Close())
 	}
@@ -143,7 +145,7 @@ func (s *Store) open(ctx context.Context, path, synchronous string) (err error) 
 	if err := s.loadTrail(ctx); err != nil {
 		return err
 	}
-	if err := errors.Join(s.loadFollowed(ctx), s.loadAccess(ctx), s.loadElsewhere(ctx), s.loadUpgrades(ctx), s.loadRules(ctx), s.loadTypes(ctx)); err != nil {
+	if err := errors.Join(s.loadFollowed(ctx), s.loadAccess(ctx), s.loadElsewhere(ctx), s.loadUpgrades(ctx), s.loadRules(ctx), s.loadTypes(ctx), s.loadVectors(ctx)); err != nil {
 		return err
 	}
 	s.now.Store(&moment{position: p, recent: event.Recent{Floor: p.Seq}, next: make(chan struct{})})

@@ -195,7 +195,7 @@ func (n *Node) serve(ctx context.Context, store *Store, restored bool) {
 // adopt makes the node's directory say what a store does, from now on too.
 func (n *Node) adopt(s *Store) {
 	n.access.Reset(s.access)
-	s.access = n.access
+	s.access, s.models = n.access, &n.models
 }
 
 // bootstrapping refuses reads while there is no replica yet.

@@ -28,6 +28,7 @@ import (
 type world struct {
 	t       testing.TB
 	db      *pgxpool.Pool
+	config  hub.Config // of the next start, beside what a world needs
 	hub     *hub.Hub
 	url     string
 	stop    func()
@@ -66,7 +67,9 @@ func newWorldOn(t testing.TB, db *pgxpool.Pool) *world {
 // start opens the hub on its database.
 func (w *world) start() {
 	w.t.Helper()
-	h, err := hub.Open(w.t.Context(), hub.Config{DB: w.db, PartitionRows: 64, RingBytes: 1})
+	c := w.config
+	c.DB, c.PartitionRows, c.RingBytes = w.db, 64, 1
+	h, err := hub.Open(w.t.Context(), c)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/scidex-ai/substrate/embed"
 )
 
 // A Candidate is an artifact that a search has found.
@@ -44,4 +46,35 @@ func Fuse(lists ...[]Candidate) []Candidate {
 	}
 	Sort(out)
 	return out
+}
+
+// Spare is how many more than are wanted a store chooses where its own arithmetic is
+// not exact.
+const Spare = 32
+
+// A Near gathers the nearest of what is added.
+type Near struct {
+	To    embed.Vector
+	Limit int
+	found []Candidate
+}
+
+// Add compares a candidate's vector, of which it keeps nothing.
+func (n *Near) Add(c Candidate, v embed.Vector) {
+	if len(v) != len(n.To) {
+		return
+	}
+	if c.Score = embed.Cosine(v, n.To); c.Score <= 0 {
+		return
+	}
+	if n.found = append(n.found, c); len(n.found) >= 8*n.Limit {
+		n.Found()
+	}
+}
+
+// Found returns the nearest, those that point elsewhere left out.
+func (n *Near) Found() []Candidate {
+	Sort(n.found)
+	n.found = n.found[:min(len(n.found), n.Limit)]
+	return n.found
 }

@@ -3,7 +3,7 @@
 #
 #   postgres  initdb and postgres, version 14 or later
 #   node      node, version 18 or later, and npm
-#   cc        a C compiler, for cgo
+#   cc        a C compiler, for cgo, and sqlite3.h, which sqlite-vec is compiled with
 #
 # What is missing is installed by the system's package manager, which asks nothing.
 # Where that cannot be done, the packages' names are printed and the exit status is 1.
@@ -39,11 +39,13 @@ has_node() {
 }
 
 has_cc() {
-	if [ -n "${CC:-}" ]; then
-		command -v "${CC%% *}" >/dev/null 2>&1
-	else
-		command -v gcc >/dev/null 2>&1 || command -v cc >/dev/null 2>&1 || command -v clang >/dev/null 2>&1
-	fi
+	for compiler in "${CC:-}" gcc cc clang; do
+		if [ -n "$compiler" ] && command -v "${compiler%% *}" >/dev/null 2>&1; then
+			printf '#include <sqlite3.h>\n' | $compiler ${CGO_CFLAGS:-} -E -x c - >/dev/null 2>&1
+			return
+		fi
+	done
+	return 1
 }
 
 # as_root COMMAND...: runs it as root, or fails when that would take a password.
@@ -86,10 +88,10 @@ install_by() {
 	case "$1 $2" in
 	"apt postgres") apt_postgres ;;
 	"apt node") apt_install nodejs npm ;;
-	"apt cc") apt_install gcc libc6-dev ;;
+	"apt cc") apt_install gcc libc6-dev libsqlite3-dev ;;
 	"dnf postgres") dnf_install postgresql-server ;;
 	"dnf node") dnf_install nodejs npm ;;
-	"dnf cc") dnf_install gcc glibc-devel ;;
+	"dnf cc") dnf_install gcc glibc-devel sqlite-devel ;;
 	"brew postgres") brew_install "$(brew_postgres)" ;;
 	"brew node") brew_install node ;;
 	"brew cc")
@@ -121,7 +123,7 @@ packages_of() {
 	case $1 in
 	postgres) echo "PostgreSQL $min_postgres or later, server programs (Debian, Ubuntu: postgresql; Fedora, RHEL: postgresql-server; Homebrew: postgresql@17; Alpine, Arch: postgresql)" ;;
 	node) echo "Node.js $min_node or later with npm (Debian, Ubuntu, Fedora, Alpine, Arch: nodejs npm; Homebrew: node; or https://nodejs.org)" ;;
-	cc) echo "a C compiler (Debian, Ubuntu: gcc libc6-dev; Fedora, RHEL: gcc glibc-devel; Alpine: gcc musl-dev; Arch: gcc; macOS: xcode-select --install)" ;;
+	cc) echo "a C compiler and sqlite3.h (Debian, Ubuntu: gcc libc6-dev libsqlite3-dev; Fedora, RHEL: gcc glibc-devel sqlite-devel; Alpine: gcc musl-dev sqlite-dev; Arch: gcc sqlite; macOS: xcode-select --install)" ;;
 	esac
 }
 

@@ -93,7 +93,7 @@ func newHubRunCmd() *cobra.Command {
 	cmd.Flags().BoolVar(&d.managed, "managed", false, "run a private PostgreSQL in the data directory, prepared by itself")
 	cmd.Flags().StringVar(&addr, "addr", defaultHubAddr, "address to serve on")
 	doors.add(cmd)
-	models.add(cmd)
+	models.addHub(cmd)
 	addRetention(cmd, &c.Retention)
 	cmd.Flags().StringVar(&secretFile, "dev-secret-file", "", "file with a secret of 32 bytes or more, by which tokens signed with HS256 are taken: for development, since whoever has it can sign")
 	cmd.Flags().StringVar(&c.NodeURL, "node-url", "", "URL of a node, told to people who open the hub in a browser")

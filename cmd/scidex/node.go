@@ -78,6 +78,7 @@ func newNodeRunCmd() *cobra.Command {
 	var n nodeFlags
 	var addr string
 	var doors doorFlags
+	var models modelFlags
 	var offlineAuthMax, selfCheck time.Duration
 	var noIntrospection bool
 	cmd := &cobra.Command{
@@ -97,6 +98,9 @@ func newNodeRunCmd() *cobra.Command {
 			c.Origins, c.TrustedProxies, c.Issuers = parsed.origins, parsed.proxies, parsed.issuers
 			c.Limits, c.AnonymousRead, c.OfflineAuthMax, c.Introspection = doors.limits, doors.open, offlineAuthMax, !noIntrospection
 			c.SelfCheck = selfCheck
+			if c.Embeddings, c.Rerank, err = models.clients(); err != nil {
+				return err
+			}
 			if err := makeDataDir(n.data, 0o700); err != nil {
 				return err
 			}
@@ -115,6 +119,7 @@ func newNodeRunCmd() *cobra.Command {
 	n.addAll(cmd)
 	cmd.Flags().StringVar(&addr, "addr", defaultNodeAddr, "address to serve on")
 	doors.add(cmd)
+	models.addNode(cmd)
 	cmd.Flags().DurationVar(&offlineAuthMax, "offline-auth-max", 24*time.Hour, "how long after the last word of the hub members still read private scopes")
 	cmd.Flags().DurationVar(&selfCheck, "self-check", 6*time.Hour, "how often, about, the replica is compared with the hub and what differs is mended; 0 is never")
 	cmd.Flags().BoolVar(&noIntrospection, "no-introspection", false, "refuse GraphQL introspection")
