@@ -13,6 +13,7 @@ import (
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/query"
+	"github.com/scidex-ai/substrate/replicate"
 	"github.com/scidex-ai/substrate/verb"
 )
 
@@ -22,8 +23,10 @@ func (h *Hub) list(ctx context.Context, in verb.ListRequest) (out verb.ListRespo
 	if err != nil {
 		return out, err
 	}
-	if err := h.schemas.ensure(ctx, h.db, in.Type); err != nil {
-		return out, err
+	if !isEdge(in.Type) {
+		if err := h.schemas.ensure(ctx, h.db, in.Type); err != nil {
+			return out, err
+		}
 	}
 	l, err := in.Listing(h.schemas.get, h.schemas.types)
 	if err != nil {
@@ -62,7 +65,7 @@ func (h *Hub) listAll(ctx context.Context, c *verb.Caller, in *verb.ListRequest,
 	if err != nil {
 		return out, fmt.Errorf("list artifacts: %w", err)
 	}
-	p := page{hub: h, listing: l, out: &out}
+	p := page{hub: h, in: in, listing: l, out: &out}
 	if err := p.read(rows, nil); err != nil {
 		return out, err
 	}
@@ -75,6 +78,7 @@ func (h *Hub) listAll(ctx context.Context, c *verb.Caller, in *verb.ListRequest,
 // A page is one of a list, as it is read.
 type page struct {
 	hub     *Hub
+	in      *verb.ListRequest
 	listing *verb.Listing
 	out     *verb.ListResponse
 	places  []query.Place // of the artifacts, where an order is given
@@ -84,20 +88,36 @@ type page struct {
 func (p *page) read(rows pgx.Rows, o *query.Order) error {
 	defer rows.Close()
 	for rows.Next() {
-		var a artifact.Artifact
 		var more []any
 		values := func() []any { return nil }
 		if o != nil {
 			more, values = o.Scans()
 		}
-		if err := scanArtifact(rows, &a, &p.out.AsOf, more...); err != nil {
+		a, err := p.scan(rows, more)
+		if err != nil {
 			return fmt.Errorf("list artifacts: %w", err)
 		}
-		p.hub.schemas.upgrade(&a)
 		p.out.Artifacts = append(p.out.Artifacts, a)
 		p.places = append(p.places, query.Place{Values: values(), Type: a.Type, ID: a.ID})
 	}
 	return rows.Err()
+}
+
+// scan makes of a row what is answered, and reads more of it.
+func (p *page) scan(rows pgx.Rows, more []any) (a artifact.Artifact, err error) {
+	switch p.listing.Type {
+	case replicate.LinkType:
+		a, err = scanLink(rows, more...)
+	case replicate.SignalType:
+		a, err = scanSignal(rows, more...)
+	default:
+		err = scanArtifact(rows, &a, &p.out.AsOf, more...)
+		p.hub.schemas.upgrade(&a)
+	}
+	if !p.in.IncludeContent {
+		a.Content = nil // links and signals are made of theirs
+	}
+	return a, err
 }
 
 // end cuts off what belongs to the next page.
@@ -127,6 +147,10 @@ const (
 	// seen was asked for q.
 	listRows = ` q JOIN artifact a ON a.type = q.type AND a.id = q.id
 		JOIN artifact_revision r ON r.type = a.type AND r.id = a.id AND r.revision = a.revision ORDER BY `
+	listLinks      = `SELECT` + linkColumns
+	linkRows       = ` q JOIN link l ON l.id = q.id ORDER BY `
+	listSignals    = `SELECT` + signalColumns
+	signalRows     = ` q JOIN signal s ON s.id = q.id ORDER BY `
 	currentVersion = ` JOIN artifact_revision r ON r.type = a.type AND r.id = a.id AND r.revision = a.revision`
 )
 
@@ -167,10 +191,10 @@ func (r *lister) run(ctx context.Context) (out verb.ListResponse, err error) {
 	}
 	defer conn.Release()
 	defer rollback(ctx, conn)
-	l, p := r.listing, page{hub: r.hub, listing: r.listing, out: &out}
+	l, p := r.listing, page{hub: r.hub, in: r.in, listing: r.listing, out: &out}
 	first, of := 0, r.statement().Segments(l.Sort, l.Filter)
 	if l.After != nil && of > 1 {
-		first = l.After.Segment()
+		first = l.After.Segment(of)
 	}
 	begun := false
 	for part := first; part < of && len(out.Artifacts) <= l.Limit; part++ {
@@ -208,7 +232,7 @@ func (r *lister) begin(b *pgx.Batch, out *verb.ListResponse) {
 	}
 	if r.in.Count {
 		s := r.statement()
-		sql := "SELECT count(*) FROM (SELECT 1" + r.from("artifact a", r.where(s)) + " LIMIT " + strconv.Itoa(verb.MaxCount+1) + ") AS k"
+		sql := "SELECT count(*) FROM (SELECT 1" + r.from(s.From(), r.where(s)) + " LIMIT " + strconv.Itoa(verb.MaxCount+1) + ") AS k"
 		b.Queue(sql, s.Args()...).QueryRow(func(row pgx.Row) error {
 			var n int
 			err := row.Scan(&n)
@@ -226,15 +250,30 @@ func (r *lister) usesFacets() bool {
 	return slices.ContainsFunc(append(r.listing.Filter.Paths(), r.listing.Sort.Paths()...), r.indexed)
 }
 
-// statement returns one whose first arguments are those of the condition visible.
-func (r *lister) statement() *query.Statement {
-	s := query.New(query.Postgres, r.in.Scopes(r.caller), r.caller.Actor.ID)
-	s.Type, s.Indexed = r.listing.Type, r.indexed
+// statement returns one whose first arguments are those of the condition visible, and
+// others. Those of links and signals ask for scopes alone.
+func (r *lister) statement(more ...any) *query.Statement {
+	scopes, typ := r.in.Scopes(r.caller), r.listing.Type
+	var s *query.Statement
+	switch typ {
+	case replicate.LinkType:
+		s = query.New(query.Postgres, scopes)
+		s.Table = query.TableOf(typ, visibleLink)
+	case replicate.SignalType:
+		s = query.New(query.Postgres, scopes)
+		s.Table = query.TableOf(typ, visibleSignal)
+	default:
+		s = query.New(query.Postgres, scopes, append([]any{r.caller.Actor.ID}, more...)...)
+	}
+	s.Type, s.Indexed = typ, r.indexed
 	return s
 }
 
 // where returns the condition of the list, its place aside.
 func (r *lister) where(s *query.Statement) string {
+	if isEdge(s.Type) { // the table holds the rest
+		return " WHERE " + s.Where(r.listing.Filter)
+	}
 	where := " WHERE a.is_latest AND" + visible
 	if r.listing.Type != "" {
 		where += " AND a.type = " + s.Arg(r.listing.Type)
@@ -259,9 +298,8 @@ func (r *lister) from(tables, where string) string {
 
 // page returns the query of a part of a page.
 func (r *lister) page(part, of, limit int, first bool) (string, []any, *query.Order, error) {
-	s := query.New(query.Postgres, r.in.Scopes(r.caller), r.caller.Actor.ID, r.in.IncludeContent)
-	s.Type, s.Indexed = r.listing.Type, r.indexed
-	o := s.Order(r.listing.Sort, part, of)
+	s := r.statement(r.in.IncludeContent)
+	o := s.Order(r.listing.Sort, r.listing.Filter, part, of)
 	where := r.where(s) + " AND " + o.Where
 	if after := r.listing.After; after != nil && first {
 		if !o.Fits(*after) {
@@ -274,10 +312,17 @@ func (r *lister) page(part, of, limit int, first bool) (string, []any, *query.Or
 	if query.ReadsContent(inner + where) {
 		tables += currentVersion
 	}
-	inner += tables + where + " ORDER BY " + o.By(false) + " LIMIT " + strconv.Itoa(limit)
+	inner += tables + where + " ORDER BY " + o.By() + " LIMIT " + strconv.Itoa(limit)
 	var columns strings.Builder
 	for i := range o.Columns {
 		columns.WriteString(", q.c" + strconv.Itoa(i))
 	}
-	return listColumns + columns.String() + " FROM (" + inner + ")" + listRows + o.Again(), s.Args(), o, nil
+	listed, behind := listColumns, listRows
+	switch s.Type {
+	case replicate.LinkType:
+		listed, behind = listLinks, linkRows
+	case replicate.SignalType:
+		listed, behind = listSignals, signalRows
+	}
+	return listed + columns.String() + " FROM (" + inner + ")" + behind + o.Again(), s.Args(), o, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/query"
+	"github.com/scidex-ai/substrate/replicate"
 	"github.com/scidex-ai/substrate/verb"
 )
 
@@ -28,7 +29,7 @@ func (s *Store) list(ctx context.Context, in verb.ListRequest) (out verb.ListRes
 		return out, err
 	}
 	defer tx.Rollback() //nolint:errcheck // it only read
-	p := &page{store: s, tx: tx, in: &in, listing: l, scopes: in.Scopes(c)}
+	p := &page{store: s, tx: tx, in: &in, listing: l, form: formOf(l.Type), scopes: in.Scopes(c)}
 	if err := tx.StmtContext(ctx, s.read.applied).QueryRowContext(ctx).Scan(&p.out.AsOf); err != nil { //nolint:sqlclosecheck // the transaction closes it
 		return out, err
 	}
@@ -50,6 +51,7 @@ type page struct {
 	tx      *sql.Tx
 	in      *verb.ListRequest
 	listing *verb.Listing
+	form    listForm
 	scopes  []string
 	indexed func(path string) bool
 	out     verb.ListResponse
@@ -91,11 +93,13 @@ func (p *page) read(rows *sql.Rows, o *query.Order) error {
 		if o != nil {
 			more, values = o.Scans()
 		}
-		a, err := scanArtifact(rows.Scan, more...)
+		a, err := p.form.scan(rows.Scan, more...)
 		if err != nil {
 			return err
 		}
-		upgrades.Beside(&a)
+		if upgrades.Beside(&a); !p.in.IncludeContent {
+			a.Content = nil // links and signals are made of theirs
+		}
 		p.out.Artifacts = append(p.out.Artifacts, a)
 		p.places = append(p.places, query.Place{Values: values(), Type: a.Type, ID: a.ID})
 	}
@@ -117,8 +121,30 @@ const (
 	listedColumns = `SELECT a.type, a.id, a.scope, a.revision, a.content_hash, a.schema_version, a.title, a.state,
 			a.created_at, a.created_by, a.updated_at, a.updated_by, a.is_latest, a.superseded_by, a.quality_score,
 			r.additional_signatures, r.redaction, CASE WHEN ?2 THEN r.content END`
+	listedLinks    = `SELECT l.id, l.from_type || ':' || l.from_id, l.predicate, l.to_ref, l.scope, l.evidence_refs, l.evidence, l.created_at, l.created_by`
+	listedLinkRows = ` AS q CROSS JOIN link AS l ON l.id = q.id ORDER BY `
+	listedSignals  = `SELECT g.id, g.type || ':' || g.artifact, g.scope, g.kind, g.dimension, g.voter, g.voter_kind, g.value, g.weight, g.reason, g.metadata,
+			g.created_at, g.created_by`
+	listedSignalRows  = ` AS q CROSS JOIN signal AS g ON g.id = q.id ORDER BY `
 	currentVersionSQL = ` CROSS JOIN artifact_revision AS r ON r.type = a.type AND r.id = a.id AND r.revision = a.revision`
 )
+
+// A listForm is how rows of a page are read: columns, the tables behind the page, and
+// what makes something to answer of a row.
+type listForm struct {
+	columns, rows string
+	scan          func(scan func(...any) error, more ...any) (artifact.Artifact, error)
+}
+
+func formOf(typ string) listForm {
+	switch typ {
+	case replicate.LinkType:
+		return listForm{listedLinks, listedLinkRows, scanLink}
+	case replicate.SignalType:
+		return listForm{listedSignals, listedSignalRows, scanSignal}
+	}
+	return listForm{listedColumns, listRowsSQL, scanArtifact}
+}
 
 // some reads a page of what a filter lets pass, or in an order that is asked for.
 func (p *page) some(ctx context.Context) error {
@@ -139,7 +165,7 @@ func (p *page) some(ctx context.Context) error {
 	of := p.statement().Segments(l.Sort, l.Filter)
 	first := 0
 	if l.After != nil && of > 1 {
-		first = l.After.Segment()
+		first = l.After.Segment(of)
 	}
 	for part := first; part < of && len(p.out.Artifacts) <= l.Limit; part++ {
 		if err := p.part(ctx, part, of, part == first); err != nil {
@@ -155,11 +181,17 @@ func (p *page) some(ctx context.Context) error {
 func (p *page) statement() *query.Statement {
 	s := query.New(query.SQLite, p.scopes, p.in.IncludeContent)
 	s.Type, s.Indexed = p.listing.Type, p.indexed
+	if query.IsEdge(s.Type) {
+		s.Table = query.TableOf(s.Type, s.Visible("scope"))
+	}
 	return s
 }
 
-// from returns tables with the condition of the list, its place aside.
+// where returns the condition of the list, its place aside.
 func (p *page) where(s *query.Statement) string {
+	if query.IsEdge(s.Type) { // the table holds the rest
+		return " WHERE " + s.Where(p.listing.Filter)
+	}
 	where := " WHERE a.is_latest AND " + s.Visible("a.scope")
 	if p.listing.Type != "" {
 		where += " AND a.type = " + s.Arg(p.listing.Type)
@@ -171,12 +203,25 @@ func (p *page) where(s *query.Statement) string {
 }
 
 func (p *page) part(ctx context.Context, part, of int, first bool) error {
+	text, args, o, err := p.query(part, of, first)
+	if err != nil {
+		return err
+	}
+	rows, err := p.tx.QueryContext(ctx, text, args...)
+	if err != nil {
+		return fmt.Errorf("list artifacts: %w", err)
+	}
+	return p.read(rows, o)
+}
+
+// query returns the query of a part of a page.
+func (p *page) query(part, of int, first bool) (string, []any, *query.Order, error) {
 	s := p.statement()
-	o := s.Order(p.listing.Sort, part, of)
+	o := s.Order(p.listing.Sort, p.listing.Filter, part, of)
 	where := p.where(s) + " AND " + o.Where
 	if after := p.listing.After; after != nil && first {
 		if !o.Fits(*after) {
-			return p.in.BadCursor()
+			return "", nil, nil, p.in.BadCursor()
 		}
 		where += " AND " + o.After(*after)
 	}
@@ -185,24 +230,19 @@ func (p *page) part(ctx context.Context, part, of int, first bool) error {
 	if query.ReadsContent(inner + where) {
 		tables += currentVersionSQL
 	}
-	inner += tables + where + " ORDER BY " + o.By(s.Drives(p.listing.Filter)) + " LIMIT " + s.Arg(p.listing.Limit+1-len(p.out.Artifacts))
+	inner += tables + where + " ORDER BY " + o.By() + " LIMIT " + s.Arg(p.listing.Limit+1-len(p.out.Artifacts))
 	var columns strings.Builder
 	for i := range o.Columns {
 		fmt.Fprintf(&columns, ", q.c%d", i)
 	}
-	rows, err := p.tx.QueryContext(ctx, listedColumns+columns.String()+" FROM ("+inner+")"+listRowsSQL+o.Again(), s.Args()...)
-	if err != nil {
-		return fmt.Errorf("list artifacts: %w", err)
-	}
-	return p.read(rows, o)
+	return p.form.columns + columns.String() + " FROM (" + inner + ")" + p.form.rows + o.Again(), s.Args(), o, nil
 }
 
 // count counts all that the filter lets pass, up to just above the greatest count.
 func (p *page) count(ctx context.Context) error {
-	s := query.New(query.SQLite, p.scopes)
-	s.Type, s.Indexed = p.listing.Type, p.indexed
+	s := p.statement()
 	where := p.where(s)
-	tables := " FROM artifact AS a"
+	tables := " FROM " + s.From()
 	if query.ReadsContent(where) {
 		tables += currentVersionSQL
 	}

@@ -96,6 +96,10 @@ CREATE TABLE artifact (
 ) STRICT;
 CREATE INDEX artifact_by_type_age ON artifact (type, created_at DESC, id);
 CREATE INDEX artifact_by_age ON artifact (created_at DESC, type, id);
+CREATE INDEX artifact_by_update ON artifact (updated_at DESC, type, id);
+CREATE INDEX artifact_by_type_update ON artifact (type, updated_at DESC, id);
+CREATE INDEX artifact_by_type_title ON artifact (type, title, id);
+CREATE INDEX artifact_by_type_quality ON artifact (type, quality_score DESC, id) WHERE quality_score IS NOT NULL;
 
 -- Versions. Content stands here alone, and last: what does not ask for it does
 -- not read it.
@@ -137,6 +141,7 @@ CREATE TABLE link (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX link_from ON link (from_type, from_id, predicate, to_type, to_id);
 CREATE INDEX link_to ON link (to_type, to_id, predicate, from_type, from_id);
+CREATE INDEX link_by_age ON link (created_at DESC, id);
 
 CREATE TABLE signal (
     id         TEXT PRIMARY KEY,    -- a UUIDv7: later signals sort later
@@ -156,6 +161,7 @@ CREATE TABLE signal (
     row_hash   BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX signal_latest ON signal (type, artifact, kind, dimension, voter, id DESC);
+CREATE INDEX signal_by_age ON signal (created_at DESC, id);
 CREATE INDEX signal_duels ON signal (type, id) WHERE kind = 'duel';
 
 CREATE TABLE signal_aggregate (

@@ -9,14 +9,17 @@ import (
 // content compares what the content holds at a pointer with values: any of the
 // one with any of the other.
 func (s *Statement) content(p pointer, op Op, values []value) string {
-	if p.indexed(s) {
+	switch e := s.edge(); {
+	case e != nil:
+		return s.member(e, p, op, values)
+	case p.indexed(s):
 		return s.facet(p, op, values)
 	}
-	return s.stored("r", p, op, values)
+	return s.stored("r.content", p, op, values)
 }
 
-// stored asks the content itself, of a version that has an alias.
-func (s *Statement) stored(alias string, p pointer, op Op, values []value) string {
+// stored asks a column that holds JSON.
+func (s *Statement) stored(column string, p pointer, op Op, values []value) string {
 	conditions := []string{}
 	of := group(values)
 	for _, k := range kinds {
@@ -29,7 +32,7 @@ func (s *Statement) stored(alias string, p pointer, op Op, values []value) strin
 	}
 	condition := "(" + strings.Join(conditions, " OR ") + ")"
 	found := make([]string, 0, 1)
-	for _, elements := range s.elements(alias, p) {
+	for _, elements := range s.elements(column, p) {
 		found = append(found, "EXISTS (SELECT 1 FROM "+elements+" AND "+condition+")")
 	}
 	return "(" + strings.Join(found, " OR ") + ")"
@@ -64,14 +67,14 @@ func (s *Statement) element(of kind, op Op, values []value) string {
 // elements returns tables e of the values that a pointer stands for, with the
 // beginning of a condition: one for PostgreSQL, and for SQLite one for each way to
 // read its numbers, as places and as names, of which one at most leads somewhere.
-func (s *Statement) elements(alias string, p pointer) (all []string) {
+func (s *Statement) elements(column string, p pointer) (all []string) {
 	if s.dialect == Postgres {
-		return []string{"(SELECT " + alias + ".content::jsonb #> " + s.Arg(p.tokens) + ` AS v OFFSET 0) c
+		return []string{"(SELECT " + column + "::jsonb #> " + s.Arg(p.tokens) + ` AS v OFFSET 0) c
 			CROSS JOIN LATERAL jsonb_array_elements(CASE WHEN jsonb_typeof(c.v) = 'array' THEN c.v WHEN c.v IS NOT NULL THEN jsonb_build_array(c.v) END) e (value) WHERE TRUE`}
 	}
 	for _, path := range p.paths() {
 		arg := s.Arg(path)
-		all = append(all, "json_each("+alias+".content, "+arg+") e WHERE json_type("+alias+".content, "+arg+") <> 'object'")
+		all = append(all, "json_each("+column+", "+arg+") e WHERE json_type("+column+", "+arg+") <> 'object'")
 	}
 	return all
 }
@@ -95,15 +98,23 @@ func (p pointer) paths() []string {
 
 // leads asks whether there is anything at a pointer.
 func (s *Statement) leads(p pointer) string {
-	switch {
+	column := "r.content"
+	switch e := s.edge(); {
+	case e != nil:
+		m, within := e.at(p)
+		if m == nil || len(within.tokens) == 0 { // each has all its members
+			return map[bool]string{true: "TRUE", false: "FALSE"}[m != nil]
+		}
+		column, p = "a."+m.name, within
 	case p.indexed(s):
 		return "EXISTS (SELECT 1 FROM facet f WHERE f.type = a.type AND f.id = a.id AND f.path = " + s.Arg(p.text) + ")"
-	case s.dialect == Postgres:
-		return "((r.content::jsonb #> " + s.Arg(p.tokens) + ") IS NOT NULL)"
+	}
+	if s.dialect == Postgres {
+		return "((" + column + "::jsonb #> " + s.Arg(p.tokens) + ") IS NOT NULL)"
 	}
 	found := []string{}
 	for _, path := range p.paths() {
-		found = append(found, "json_type(r.content, "+s.Arg(path)+") IS NOT NULL")
+		found = append(found, "json_type("+column+", "+s.Arg(path)+") IS NOT NULL")
 	}
 	return "(" + strings.Join(found, " OR ") + ")"
 }
@@ -134,9 +145,13 @@ func (s *Statement) facet(p pointer, op Op, values []value) string {
 	if len(found) == 0 {
 		return "FALSE"
 	}
-	found = append(found, `SELECT h.id FROM facet f
+	byKind := "" // SQLite would walk all facets of the type, which hold all that is asked for
+	if s.dialect == SQLite {
+		byKind = " INDEXED BY facet_other"
+	}
+	found = append(found, `SELECT h.id FROM facet f`+byKind+`
 		JOIN artifact h ON h.type = f.type AND h.id = f.id
 		JOIN artifact_revision v ON v.type = h.type AND v.id = h.id AND v.revision = h.revision
-		WHERE f.type = `+s.theType()+" AND f.path = "+s.Arg(p.text)+" AND f.kind = '"+string(artifact.FacetElsewhere)+"' AND f.num IS NULL AND f.text IS NULL AND "+s.stored("v", p, op, values))
+		WHERE f.type = `+s.theType()+" AND f.path = "+s.Arg(p.text)+" AND f.kind = '"+string(artifact.FacetElsewhere)+"' AND f.num IS NULL AND f.text IS NULL AND "+s.stored("v.content", p, op, values))
 	return "(a.id IN (" + strings.Join(found, " UNION ALL ") + "))"
 }

@@ -47,6 +47,7 @@ type fieldCondition struct {
 	op      Op
 	values  []value // one, but for in and nin
 	exists  bool    // of the op exists
+	at      string  // where it stands in the request
 }
 
 // A linkCondition counts links of an artifact.
@@ -192,6 +193,22 @@ func (f *Filter) Check(schema *artifact.Schema) (problems []artifact.Problem) {
 		f.root.each(func(n *node) {
 			if n.signal != nil {
 				problems = append(problems, n.signal.check(schema)...)
+			}
+		})
+	}
+	return problems
+}
+
+// CheckEdge returns what is wrong with the filter for links or signals.
+func (f *Filter) CheckEdge(typ string) (problems []artifact.Problem) {
+	e := edgeOf(typ)
+	if f != nil && e != nil {
+		f.root.each(func(n *node) {
+			switch {
+			case n.signal != nil:
+				problems = append(problems, e.checkSignal(n.signal.at)...)
+			case n.field != nil:
+				problems = append(problems, e.check(n.field.field, n.field.pointer, n.field.at)...)
 			}
 		})
 	}

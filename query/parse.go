@@ -227,7 +227,7 @@ func (p *parser) op(members map[string]json.RawMessage, at string, known []strin
 
 func (p *parser) fieldCondition(raw []byte, at string) *fieldCondition {
 	members := p.object(raw, at, "a condition", "field", "op", "value")
-	c := new(fieldCondition)
+	c := &fieldCondition{at: at + "/field"}
 	name := p.text(members, "field", at, true)
 	known := name != ""
 	switch f := fieldNamed(name); {

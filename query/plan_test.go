@@ -31,8 +31,8 @@ func TestPlans(t *testing.T) {
 		of := statement(w, "gene").Segments(by, f)
 		for part := range of {
 			s := statement(w, "gene")
-			o := s.Order(by, part, of)
-			text := "SELECT a.type, a.id" + o.As() + from(s, o.From, f) + " AND " + o.Where + " ORDER BY " + o.By(s.Drives(f)) + " LIMIT " + s.Arg(5)
+			o := s.Order(by, f, part, of)
+			text := "SELECT a.type, a.id" + o.As() + from(s, o.From, f) + " AND " + o.Where + " ORDER BY " + o.By() + " LIMIT " + s.Arg(5)
 			plan := ""
 			read(t, db, "EXPLAIN QUERY PLAN "+text, s.Args(), func(rows *sql.Rows) error {
 				var id, parent, unused int
@@ -42,11 +42,14 @@ func TestPlans(t *testing.T) {
 				return err
 			})
 			for line := range strings.Lines(plan) {
+				if strings.HasPrefix(line, "SEARCH f ") && strings.HasSuffix(line, "(type=?)\n") {
+					t.Errorf("%s, part %d, looks at all facets of the type:\n%s", c.name, part, plan)
+				}
 				if strings.HasPrefix(line, "SCAN ") && !strings.Contains(line, "json_each") && !strings.Contains(line, "VIRTUAL") {
 					t.Errorf("%s, part %d, looks at a table whole:\n%s\n%s", c.name, part, plan, text)
 				}
 			}
-			if part < segments-1 && !strings.Contains(plan, c.uses) {
+			if part < facetSegments-1 && !strings.Contains(plan, c.uses) {
 				t.Errorf("%s, part %d, does not use %s:\n%s", c.name, part, c.uses, plan)
 			}
 			if of > 1 && strings.Contains(plan, "TEMP B-TREE FOR ORDER BY") {

@@ -31,6 +31,7 @@ type sortKey struct {
 	pointer pointer
 	signal  *Aggregate
 	desc    bool
+	at      string // where it stands in the request
 }
 
 // sortable are the fields that lists are sorted by.
@@ -74,6 +75,7 @@ func ParseSort(raw json.RawMessage, at string) (*Sort, []artifact.Problem) {
 }
 
 func (p *parser) sortKey(raw []byte, at string) (k sortKey) {
+	k.at = at
 	if raw[0] == '"' {
 		var name string
 		if json.Unmarshal(raw, &name) == nil {
@@ -137,6 +139,21 @@ func (s *Sort) Check(schema *artifact.Schema) (problems []artifact.Problem) {
 	return problems
 }
 
+// CheckEdge returns what is wrong with the sort for links or signals.
+func (s *Sort) CheckEdge(typ string) (problems []artifact.Problem) {
+	e := edgeOf(typ)
+	if s != nil && e != nil {
+		for i := range s.keys {
+			if k := &s.keys[i]; k.signal != nil {
+				problems = append(problems, e.checkSignal(k.signal.at)...)
+			} else {
+				problems = append(problems, e.check(k.field, k.pointer, k.at)...)
+			}
+		}
+	}
+	return problems
+}
+
 // Canonical returns the sort's canonical JSON, nil for no sort.
 func (s *Sort) Canonical() []byte {
 	if s == nil {
@@ -167,6 +184,7 @@ type Order struct {
 	// Columns are to be read with each row, in this order, for its place.
 	Columns []string
 	columns []orderColumn
+	found   bool // by an index that is not in the order
 	s       *Statement
 }
 
@@ -179,58 +197,110 @@ type orderColumn struct {
 	nullable bool
 }
 
-// segments of a list that the index of facets sorts: numbers, texts, and what has
-// neither, which that index does not find.
-const segments = 3
+// Segments of a list that is read by an index which has not all of it. The index of
+// facets has numbers and texts, and not what has neither; that of qualities has not
+// what has none.
+const (
+	facetSegments   = 3
+	qualitySegments = 2
+)
 
 // Segments returns in how many parts a list of what a filter lets pass is read, one
 // after the other.
 func (s *Statement) Segments(by *Sort, f *Filter) int {
-	if by != nil && len(by.keys) == 1 && by.keys[0].isContent() && by.keys[0].pointer.indexed(s) && !s.Drives(f) {
-		return segments
+	if by == nil || len(by.keys) != 1 || s.Type == "" || s.Drives(f) {
+		return 1
+	}
+	switch k := &by.keys[0]; {
+	case k.isQuality():
+		return qualitySegments
+	case k.isContent() && k.pointer.indexed(s):
+		return facetSegments
 	}
 	return 1
 }
 
 func (k *sortKey) isContent() bool { return k.field == nil && k.signal == nil }
 
+func (k *sortKey) isQuality() bool { return k.field != nil && k.field.name == "quality_score" }
+
 // Segment returns in which part of a list of several a place is.
-func (p Place) Segment() int {
+func (p Place) Segment(of int) int {
 	for i, v := range p.Values {
 		if v != nil {
 			return i
 		}
 	}
-	return segments - 1
+	return of - 1
 }
 
-// Order adds what a sort needs to a statement, for one part of several.
-func (s *Statement) Order(by *Sort, segment, of int) *Order {
-	o := &Order{s: s, From: "artifact a", Where: "TRUE"}
+// Order adds what a sort of what a filter lets pass needs to a statement, for one part
+// of several.
+func (s *Statement) Order(by *Sort, f *Filter, segment, of int) *Order {
+	o := &Order{s: s, From: s.From(), Where: "TRUE", found: s.Drives(f)}
 	keys := []sortKey{{field: fieldNamed("created_at"), desc: true}}
 	if by != nil {
 		keys = by.keys
 	}
-	if of == 1 {
+	switch {
+	case of == 1:
 		for i := range keys {
 			o.key(&keys[i], "k"+strconv.Itoa(i))
 		}
-	} else {
+	case keys[0].isQuality():
+		o.quality(&keys[0], segment)
+	default:
 		o.segment(&keys[0], segment)
 	}
 	for _, c := range o.columns {
 		o.Columns = append(o.Columns, c.sql)
 	}
+	if by != nil && o.From == "artifact a" {
+		o.From += o.index(&keys[0], segment)
+	}
 	return o
+}
+
+// index names the index that begins with the first key, for SQLite, which would sort
+// all where it leaves more than one term of the order open.
+func (o *Order) index(k *sortKey, part int) string {
+	s := o.s
+	if s.dialect != SQLite || o.found || k.field == nil {
+		return ""
+	}
+	name := map[string]string{"created_at": "age", "updated_at": "update", "title": "title", "quality_score": "quality"}[k.field.name]
+	switch {
+	case s.Type != "" && (name != "quality" || o.Where != "TRUE" && part == 0):
+		name = "type_" + name
+	case name != "age" && name != "update":
+		return ""
+	}
+	return " INDEXED BY artifact_by_" + name
+}
+
+// quality is the order of a part of what has a quality, or of what has none.
+func (o *Order) quality(k *sortKey, part int) {
+	c := orderColumn{"a.quality_score", number, k.desc, false}
+	o.Where = "a.quality_score IS NOT NULL"
+	if part > 0 {
+		o.Where, c.nullable = "a.quality_score IS NULL", true
+		c.sql = o.null("float8")
+	}
+	o.columns = []orderColumn{c}
+}
+
+// null is a column of a part that has no value of it.
+func (o *Order) null(typ string) string {
+	if o.s.dialect == Postgres {
+		return "NULL::" + typ
+	}
+	return "NULL"
 }
 
 // segment is the order of a part that the index of facets is read in.
 func (o *Order) segment(k *sortKey, part int) {
 	s := o.s
-	num, txt := orderColumn{"NULL", number, k.desc, true}, orderColumn{"NULL", text, k.desc, true}
-	if s.dialect == Postgres {
-		num.sql, txt.sql = "NULL::float8", "NULL::text"
-	}
+	num, txt := orderColumn{o.null("float8"), number, k.desc, true}, orderColumn{o.null("text"), text, k.desc, true}
 	o.Where = "k.type = " + s.theType() + " AND k.path = " + s.Arg(k.pointer.text) + " AND k.n = 0"
 	o.From = "facet k CROSS JOIN artifact a" // SQLite reads them in this order
 	switch part {
@@ -244,14 +314,14 @@ func (o *Order) segment(k *sortKey, part int) {
 		o.From = "artifact a"
 		o.Where = "a.type = " + s.theType() + " AND NOT EXISTS (SELECT 1 FROM facet k WHERE k.id = a.id AND " + o.Where + " AND (k.num IS NOT NULL OR k.text IS NOT NULL))"
 	}
-	if part < segments-1 {
+	if part < facetSegments-1 {
 		o.Where += " AND a.type = k.type AND a.id = k.id"
 	}
 	o.columns = []orderColumn{num, txt}
 }
 
 func (o *Order) key(k *sortKey, alias string) {
-	s := o.s
+	s, column := o.s, "r.content"
 	add := func(sql string, of kind, nullable bool) {
 		o.columns = append(o.columns, orderColumn{sql, of, k.desc, nullable})
 	}
@@ -269,7 +339,15 @@ func (o *Order) key(k *sortKey, alias string) {
 		add(alias+".num", number, true)
 		add(alias+".text", text, true)
 	default:
-		num, txt := s.least("r", k.pointer)
+		if e := s.edge(); e != nil {
+			m, within := e.at(k.pointer)
+			if m.kind != 0 {
+				add(s.value(m), m.kind, false)
+				return
+			}
+			column, k = "a."+m.name, &sortKey{pointer: within, desc: k.desc}
+		}
+		num, txt := s.least(column, k.pointer)
 		add(num, number, true)
 		add("CASE WHEN "+num+" IS NULL THEN "+txt+" END", text, true)
 	}
@@ -277,11 +355,11 @@ func (o *Order) key(k *sortKey, alias string) {
 
 // least returns what an artifact is sorted by that is asked for in its content: the
 // least number and the least text.
-func (s *Statement) least(alias string, p pointer) (num, txt string) {
+func (s *Statement) least(column string, p pointer) (num, txt string) {
 	const cut = ", 1, " // characters
 	most := strconv.Itoa(artifact.MaxFacetText)
 	var nums, texts []string
-	for _, elements := range s.elements(alias, p) {
+	for _, elements := range s.elements(column, p) {
 		if s.dialect == Postgres {
 			nums = append(nums, "(SELECT min(CASE WHEN jsonb_typeof(e.value) = 'number' THEN (e.value #>> '{}')::float8 END) FROM "+elements+")")
 			texts = append(texts, "(SELECT min(substr(e.value #>> '{}'"+cut+most+`) COLLATE "C") FROM `+elements+" AND jsonb_typeof(e.value) IN ('string', 'boolean'))")
@@ -296,11 +374,11 @@ func (s *Statement) least(alias string, p pointer) (num, txt string) {
 	return "coalesce(" + strings.Join(nums, ", ") + ")", "coalesce(" + strings.Join(texts, ", ") + ")"
 }
 
-// By returns what stands behind ORDER BY. With sorted set no index is used for it:
-// another one finds the rows.
-func (o *Order) By(sorted bool) string {
+// By returns what stands behind ORDER BY. No index is used for it where another one
+// finds the rows.
+func (o *Order) By() string {
 	return o.by(func(i int) string {
-		if sorted && o.s.dialect == SQLite {
+		if o.found && o.s.dialect == SQLite {
 			return "+" + o.columns[i].sql
 		}
 		return o.columns[i].sql
@@ -311,6 +389,9 @@ func (o *Order) By(sorted bool) string {
 func (o *Order) id() string {
 	if strings.HasPrefix(o.From, "facet k ") {
 		return "k.id"
+	}
+	if o.s.Type != "" {
+		return "a.id"
 	}
 	return "a.type, a.id"
 }

@@ -28,6 +28,8 @@ type Statement struct {
 	// Indexed reports whether the facets of Type at a pointer are kept, as
 	// [artifact.FacetsOf] makes them. Nil: none are.
 	Indexed func(path string) bool
+	// Table is where a is read from: of links and signals, what [TableOf] returns.
+	Table string
 
 	dialect Dialect
 	args    []any
@@ -96,6 +98,14 @@ func (s *Statement) json(v any) string {
 	return s.Arg(string(raw))
 }
 
+// From returns the table of a.
+func (s *Statement) From() string {
+	if s.Table == "" {
+		return "artifact a"
+	}
+	return s.Table
+}
+
 // theType returns what stands for the one type.
 func (s *Statement) theType() string {
 	if s.typ == "" {
@@ -104,8 +114,8 @@ func (s *Statement) theType() string {
 	return s.typ
 }
 
-// Drives reports whether the index of facets finds the artifacts that a filter lets
-// pass, so that not all need to be looked at.
+// Drives reports whether an index finds what a filter lets pass, so that not all needs
+// to be looked at: that of facets, or of refs.
 func (s *Statement) Drives(f *Filter) bool { return f != nil && s.drives(&f.root) }
 
 func (s *Statement) drives(n *node) bool {
@@ -113,7 +123,14 @@ func (s *Statement) drives(n *node) bool {
 		return slices.ContainsFunc(n.and, func(n node) bool { return s.drives(&n) })
 	}
 	c := n.field
-	if c == nil || c.field != nil || !c.pointer.indexed(s) {
+	switch {
+	case c == nil:
+		return false
+	case c.field != nil:
+		return (c.op == Eq || c.op == In) && (c.field.name == "ref" || c.field.name == "id" && s.Type != "")
+	case s.edge() != nil:
+		return (c.op == Eq || c.op == In) && EdgeIndexed(s.Type, c.pointer.text)
+	case !c.pointer.indexed(s):
 		return false
 	}
 	_, denied := c.op.denied()
@@ -151,7 +168,7 @@ func (s *Statement) node(n *node) string {
 	case c.field == nil:
 		sql = s.content(c.pointer, op, c.values)
 	case c.field.kind == ref:
-		sql = s.refs(op, c.values)
+		sql = s.refs("a.", op, c.values)
 	default:
 		sql = s.compare(s.column(c.field), c.field.kind, op, c.values)
 		if c.field.optional {
@@ -195,10 +212,11 @@ func (s *Statement) present(c *fieldCondition) string {
 	return "(a." + c.field.name + " <> '')"
 }
 
-func (s *Statement) refs(op Op, values []value) string {
-	if op == Eq {
+// refs compares a ref, whose type and id are in columns that begin alike.
+func (s *Statement) refs(of string, op Op, values []value) string {
+	if op == Eq || len(values) == 1 {
 		r := values[0].ref
-		return "(a.type = " + s.Arg(r.Type) + " AND a.id = " + s.Arg(r.ID) + ")"
+		return "(" + of + "type = " + s.Arg(r.Type) + " AND " + of + "id = " + s.Arg(r.ID) + ")"
 	}
 	types, ids := make([]string, len(values)), make([]string, len(values))
 	pairs := make([][2]string, len(values))
@@ -206,9 +224,9 @@ func (s *Statement) refs(op Op, values []value) string {
 		types[i], ids[i], pairs[i] = v.ref.Type, v.ref.ID, [2]string{v.ref.Type, v.ref.ID}
 	}
 	if s.dialect == Postgres {
-		return "((a.type, a.id) IN (SELECT k.type, k.id FROM unnest(" + s.Arg(types) + ", " + s.Arg(ids) + ") AS k (type, id)))"
+		return "((" + of + "type, " + of + "id) IN (SELECT k.type, k.id FROM unnest(" + s.Arg(types) + ", " + s.Arg(ids) + ") AS k (type, id)))"
 	}
-	return "((a.type, a.id) IN (SELECT json_extract(k.value, '$[0]'), json_extract(k.value, '$[1]') FROM json_each(" + s.json(pairs) + ") AS k))"
+	return "((" + of + "type, " + of + "id) IN (SELECT json_extract(k.value, '$[0]'), json_extract(k.value, '$[1]') FROM json_each(" + s.json(pairs) + ") AS k))"
 }
 
 var comparisons = map[Op]string{Eq: " = ", Lt: " < ", Lte: " <= ", Gt: " > ", Gte: " >= "}

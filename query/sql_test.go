@@ -155,12 +155,12 @@ func pages(t *testing.T, db *sql.DB, w *world, typ string, by *Sort, size int) (
 		first := 0
 		of := statement(w, typ).Segments(by, nil)
 		if after != nil && of > 1 {
-			first = after.Segment()
+			first = after.Segment(of)
 		}
 		n := 0
 		for part := first; part < of && n < size; part++ {
 			s := statement(w, typ)
-			o := s.Order(by, part, of)
+			o := s.Order(by, nil, part, of)
 			tables := from(s, o.From, nil) + " AND " + o.Where
 			if after != nil && part == first {
 				if !o.Fits(*after) {
@@ -168,7 +168,7 @@ func pages(t *testing.T, db *sql.DB, w *world, typ string, by *Sort, size int) (
 				}
 				tables += " AND " + o.After(*after)
 			}
-			text := "SELECT a.type, a.id" + o.As() + tables + " ORDER BY " + o.By(false) + " LIMIT " + s.Arg(size-n)
+			text := "SELECT a.type, a.id" + o.As() + tables + " ORDER BY " + o.By() + " LIMIT " + s.Arg(size-n)
 			text = "SELECT q.* FROM (" + text + ") q ORDER BY " + o.Again()
 			read(t, db, text, s.Args(), func(rows *sql.Rows) error {
 				n++

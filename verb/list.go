@@ -10,7 +10,7 @@ import (
 
 // ListRequest asks for a page of artifacts.
 type ListRequest struct {
-	Type           string          `json:"type,omitempty" jsonschema:"registered artifact type, such as hypothesis; absent for all"`
+	Type           string          `json:"type,omitempty" jsonschema:"registered artifact type, such as hypothesis; kg_edge for links, signal for signals; absent for all artifacts"`
 	Scope          string          `json:"scope,omitempty" jsonschema:"only what is in this scope; absent: all scopes that you may see"`
 	Filter         json.RawMessage `json:"filter,omitempty" jsonschema:"condition: {and: [filters]}, {or: [filters]}, {not: filter}, {field, op, value} of a member of the artifact or a JSON pointer from /content on, {link: {predicate, direction, min, max, to, types}} or {signal: {kind, dimension, agg, op, value}}; an op is eq, ne, in, nin, lt, lte, gt, gte, contains, starts_with or exists"`
 	Sort           json.RawMessage `json:"sort,omitempty" jsonschema:"list of up to 4 keys: created_at, updated_at, title, quality_score or a JSON pointer from /content on, with - before it for descending; or {by, order} or {signal: {kind, dimension, agg}, order}; what has no value comes last; the default is -created_at, and ties are in the order of refs"`
@@ -55,7 +55,7 @@ type Listing struct {
 
 // Plain reports whether all of a type, or of all types, is listed newest first.
 func (r *ListRequest) Plain() bool {
-	return len(r.Filter) == 0 && len(r.Sort) == 0 && r.Scope == "" && !r.Count
+	return len(r.Filter) == 0 && len(r.Sort) == 0 && r.Scope == "" && !r.Count && !query.IsEdge(r.Type)
 }
 
 // Listing checks the request. Schema returns the schema of a type, nil for one that
@@ -72,7 +72,7 @@ func (r *ListRequest) Listing(schema func(typ string) *artifact.Schema, types fu
 	if l.Limit, err = PageSize(r.Limit); err != nil {
 		problems = append(problems, artifact.AsError(err).Problems...)
 	}
-	if r.Type != "" && schema(r.Type) == nil {
+	if r.Type != "" && !query.IsEdge(r.Type) && schema(r.Type) == nil {
 		problems = append(problems, artifact.UnknownType(r.Type, types(), "/type"))
 	}
 	if l.Type = r.Type; l.Type == "" {
@@ -82,6 +82,7 @@ func (r *ListRequest) Listing(schema func(typ string) *artifact.Schema, types fu
 		problems = append(problems, l.Filter.Check(s)...)
 		problems = append(problems, l.Sort.Check(s)...)
 	}
+	problems = append(append(problems, l.Filter.CheckEdge(l.Type)...), l.Sort.CheckEdge(l.Type)...)
 	if problems != nil {
 		return nil, artifact.Invalid(problems...)
 	}
@@ -141,6 +142,11 @@ func (l *Listing) Unindexed(declared func(path string) bool, building bool) (war
 				p.Constraint, p.Message = "facet_building", "not indexed yet: the index of /content"+path+" is being made; until then every content is looked at"
 			case is:
 				continue
+			case query.IsEdge(l.Type):
+				if query.EdgeIndexed(l.Type, path) {
+					continue
+				}
+				p.Constraint, p.Message = "undeclared_facet", "not indexed: /content"+path+" is looked for in every "+l.Type
 			case l.Type == "":
 				p.Constraint, p.Message = "undeclared_facet", "not indexed: /content"+path+" is looked for in every content; name one type that declares it in search.facets"
 			default:

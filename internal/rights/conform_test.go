@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,7 +47,7 @@ func TestReadsConform(t *testing.T) {
 	odd := w.makeOdd(t)
 	w.settle(t)
 	tokens := map[string]string{"": w.token(t, "out", nil, verb.Viewer), "ada": w.token(t, "ada", nil, verb.Viewer), "nobody": ""}
-	cases := slices.Concat(w.artifactCases(t), w.oddCases(t, odd), schemaCases(), listCases(), w.searchCases(t), filterCases(), pollCases(odd))
+	cases := slices.Concat(w.artifactCases(t), w.oddCases(t, odd), schemaCases(), listCases(), w.searchCases(t), filterCases(), edgeCases(odd), pollCases(odd))
 	asked, answered := map[string]int{}, 0
 	for i, c := range cases {
 		t.Run(fmt.Sprint(c.verb, "/", i), func(t *testing.T) {
@@ -422,6 +423,77 @@ func filterCases() (cases []readCase) {
 	}
 	for i, s := range sorts {
 		cases = append(cases, readCase{verb: "list", request: request{"sort": json.RawMessage(s), "limit": 50, "type": "hypothesis"}, who: []string{"", "ada"}[i%2]})
+	}
+	return cases
+}
+
+// edgeCases list links and signals.
+func edgeCases(o odds) (cases []readCase) {
+	type of struct{ typ, filter, sort string }
+	var asked []of
+	refused := regexp.MustCompile(`^{"field":"(state|titel)"|^{"signal"|nothing|/content/created_by|predicate/x|^\["(title|quality_score)"|^\[{"signal"`)
+	for _, filter := range []string{
+		`{"field":"created_by","op":"eq","value":"ada"}`, `{"field":"scope","op":"eq","value":"lab-a"}`, `{"field":"id","op":"gte","value":"0194"}`, `{"field":"created_at","op":"gt","value":"2026-01-01T00:00:00Z"}`,
+		`{"field":"updated_by","op":"ne","value":"root"}`, `{"not":{"field":"type","op":"in","value":["kg_edge","gene"]}}`, `{"field":"ref","op":"in","value":["` + strings.Join(o.links, `","`) + `"]}`,
+		`{"link":{"predicate":"comments_on","direction":"in"}}`, `{"link":{"direction":"in","max":0}}`, `{"field":"state","op":"eq","value":"x"}`, `{"field":"titel","op":"eq","value":"x"}`,
+		`{"signal":{"kind":"vote","agg":"sum","op":"lt","value":0}}`, `{"field":"/content/nothing","op":"eq","value":1}`, `{"field":"/content/created_by","op":"exists"}`,
+	} {
+		asked = append(asked, of{"kg_edge", filter, ""}, of{"signal", filter, ""})
+	}
+	for _, filter := range []string{
+		`{"field":"/content/predicate","op":"in","value":["supports","cites",1]}`, `{"field":"/content/from","op":"eq","value":"hypothesis:script"}`, `{"field":"/content/from","op":"ne","value":"hypothesis:script"}`,
+		`{"field":"/content/from","op":"in","value":["hypothesis:script","hypothesis:lab-a/private","no ref","paper:"]}`, `{"field":"/content/from","op":"eq","value":"x"}`, `{"field":"/content/from","op":"starts_with","value":"comment:"}`,
+		`{"field":"/content/to","op":"eq","value":"hypothesis:chain-c"}`, `{"field":"/content/to","op":"contains","value":"@sha256"}`, `{"field":"/content/to","op":"in","value":["hypothesis:twice","hypothesis:chain-c"]}`, `{"field":"/content/to","op":"nin","value":[]}`,
+		`{"field":"/content/evidence","op":"eq","value":null}`, `{"field":"/content/evidence/quote","op":"exists"}`, `{"field":"/content/evidence_refs","op":"exists","value":false}`, `{"field":"/content/evidence_refs/0","op":"exists"}`,
+		`{"field":"/content/evidence_refs","op":"starts_with","value":"paper:"}`, `{"field":"/content/predicate/x","op":"exists"}`, `{"field":"/content/predicate","op":"exists"}`, `{"field":"/content/predicate","op":"eq","value":true}`,
+		`{"and":[{"field":"type","op":"eq","value":"kg_edge"},{"field":"/content/predicate","op":"eq","value":"supports"}]}`,
+	} {
+		asked = append(asked, of{"kg_edge", filter, ""})
+	}
+	asked = append(asked, of{"", `{"and":[{"field":"type","op":"eq","value":"kg_edge"},{"field":"/content/predicate","op":"eq","value":"supports"}]}`, `["/content/to"]`})
+	for _, filter := range []string{
+		`{"field":"/content/kind","op":"eq","value":"rank"}`, `{"field":"/content/ref","op":"eq","value":"hypothesis:script"}`, `{"field":"/content/ref","op":"in","value":["hypothesis:script","hypothesis:lab-a/withdrawn"]}`,
+		`{"field":"/content/value","op":"lt","value":0.5}`, `{"field":"/content/value","op":"in","value":[1,2,0.75,"1"]}`, `{"field":"/content/value","op":"eq","value":"1"}`, `{"field":"/content/value","op":"contains","value":"1"}`,
+		`{"field":"/content/voter","op":"starts_with","value":"a"}`, `{"field":"/content/voter_kind","op":"ne","value":"human"}`, `{"field":"/content/weight","op":"gte","value":1}`, `{"field":"/content/reason","op":"ne","value":""}`,
+		`{"field":"/content/dimension","op":"eq","value":"novelty"}`, `{"field":"/content/metadata","op":"eq","value":null}`, `{"field":"/content/metadata/opponent","op":"exists"}`,
+	} {
+		asked = append(asked, of{"signal", filter, ""})
+	}
+	for _, sort := range []string{`["created_at"]`, `["-updated_at"]`, `["title"]`, `[{"signal":{"kind":"vote","agg":"sum"}}]`, `["quality_score"]`} {
+		asked = append(asked, of{"kg_edge", "", sort}, of{"signal", "", sort})
+	}
+	for _, sort := range []string{`["/content/predicate","-/content/to"]`, `["-/content/from"]`, `["/content/evidence_refs"]`, `["-/content/evidence/quote"]`, `["/content/nothing"]`} {
+		asked = append(asked, of{"kg_edge", `{"field":"/content/predicate","op":"in","value":["supports","comments_on"]}`, sort})
+	}
+	for _, sort := range []string{`["/content/value"]`, `["-/content/value","/content/ref"]`, `["/content/kind","/content/dimension","-created_at"]`, `["/content/metadata/opponent"]`} {
+		asked = append(asked, of{"signal", "", sort})
+	}
+	for i, a := range asked {
+		r := request{"limit": 30, "include_content": i%3 == 0, "count": i%2 == 0}
+		for name, raw := range map[string]string{"filter": a.filter, "sort": a.sort} {
+			if raw != "" {
+				r[name] = json.RawMessage(raw)
+			}
+		}
+		if a.typ != "" {
+			r["type"] = a.typ
+		}
+		status := 200
+		if refused.MatchString(a.filter) || refused.MatchString(a.sort) {
+			status = 422
+		}
+		cases = append(cases, readCase{verb: "list", request: r, who: []string{"", "ada", "ada"}[i%3], status: status})
+	}
+	for _, typ := range []string{"kg_edge", "signal"} {
+		for _, who := range []string{"", "ada", "nobody"} {
+			cases = append(cases, readCase{verb: "list", request: request{"type": typ, "limit": 40}, who: who, status: 200})
+		}
+		cases = append(
+			cases,
+			readCase{verb: "list", request: request{"type": typ, "scope": "lab-a", "include_content": true}, who: "ada", status: 200},
+			readCase{verb: "list", request: request{"type": typ, "scope": "lab-a"}, status: 200},
+			readCase{verb: "search", request: request{"query": "x", "types": []string{typ}}},
+		)
 	}
 	return cases
 }
