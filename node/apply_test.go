@@ -134,7 +134,7 @@ func TestApply(t *testing.T) {
 	})
 	t.Run("keeps the rows of kinds it does not know out", func(t *testing.T) {
 		s, f := newStore(t), newFeed(t, 5)
-		apply(t, s, f.batch([]replicate.Row{{Scope: artifact.Commons, Kind: "vector", Op: replicate.Put, Ref: "vector:v", Hash: artifact.Hash{1}, At: f.at, Data: []byte(`[]`), Event: f.event("vector.put", "vector:v")}}))
+		apply(t, s, f.batch([]replicate.Row{{Scope: artifact.Commons, Kind: "of-later", Op: replicate.Put, Ref: "of-later:v", Hash: artifact.Hash{1}, At: f.at, Data: []byte(`[]`), Event: f.event("of-later.put", "of-later:v")}}))
 		if d := checkDigest(t, s); len(d.Entries) != 1 || d.Entries[0].Kind != replicate.KindEvent {
 			t.Errorf("digest = %v, want that of the event alone", d.Entries)
 		}
@@ -436,6 +436,13 @@ func BenchmarkApply(b *testing.B) {
 	for name, write := range map[string]func(*feed) []replicate.Row{
 		// A revision and a head with an event: two rows and one body.
 		"create": func(f *feed) []replicate.Row {
+			return f.write("paper", "p-"+f.newID(), "a title of usual length for a paper")
+		},
+		"create with words": func(f *feed) []replicate.Row {
+			if f.words == nil {
+				f.words = rand.NewZipf(f.rand, 1.1, 3, 20_000) // as texts have them
+				return append(f.schemas("paper"), f.write("paper", "p-"+f.newID(), "a title")...)
+			}
 			return f.write("paper", "p-"+f.newID(), "a title of usual length for a paper")
 		},
 		"create with keys in no order": func(f *feed) []replicate.Row {

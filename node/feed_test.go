@@ -31,6 +31,7 @@ type feed struct {
 	links []replicate.Row      // live links
 	made  int                  // ids
 	body  int                  // bytes of text in a body
+	words *rand.Zipf           // which words that is of; nil for one long one
 }
 
 type liveHead struct {
@@ -83,7 +84,7 @@ func (f *feed) event(typ, ref string) *replicate.RowEvent {
 // schemas are rows that register types.
 func (f *feed) schemas(types ...string) (rows []replicate.Row) {
 	for _, typ := range types {
-		data, hash := f.encode(replicate.Schema{CreatedAt: f.at, Document: json.RawMessage(`{"type":"` + typ + `"}`), SchemaVersion: 1, Type: typ})
+		data, hash := f.encode(replicate.Schema{CreatedAt: f.at, Document: json.RawMessage(`{"search":{"body":["/text"]},"type":"` + typ + `"}`), SchemaVersion: 1, Type: typ})
 		rows = append(rows, replicate.Row{Scope: artifact.Commons, Kind: replicate.KindSchema, Op: replicate.Put, Ref: "schema:" + typ, Revision: 1, Hash: hash, At: f.at, Data: data})
 	}
 	return rows
@@ -99,7 +100,7 @@ func (f *feed) write(typ, id, title string) []replicate.Row {
 		f.heads[ref] = l
 		f.ids = append(f.ids, ref)
 	}
-	l.content = fmt.Appendf(nil, `{"n":%d,"text":"<&> \" é %s"}`, f.rand.Int64N(1e9), strings.Repeat("x", f.body))
+	l.content = fmt.Appendf(nil, `{"n":%d,"text":"<&> \" é %s"}`, f.rand.Int64N(1e9), f.text())
 	h := &l.head
 	h.Title, h.UpdatedAt, h.UpdatedBy = title, f.at, "bob"
 	h.Revision++
@@ -119,6 +120,21 @@ func (f *feed) write(typ, id, title string) []replicate.Row {
 	}
 	l.hash = headHash
 	return []replicate.Row{version, row}
+}
+
+// text is as long as a body's is to be.
+func (f *feed) text() string {
+	if f.words == nil {
+		return strings.Repeat("x", f.body)
+	}
+	var b strings.Builder
+	for b.Len() < f.body {
+		for n := f.words.Uint64()*7919 + 700; n > 0; n /= 20 {
+			b.WriteByte("aeioubcdfghklmnprstv"[n%20])
+		}
+		b.WriteByte(' ')
+	}
+	return b.String()
 }
 
 // remove makes the rows that take an artifact out.

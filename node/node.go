@@ -264,6 +264,7 @@ func (n *Node) Run(ctx context.Context) error {
 	keys.Go(func() { n.checkItself(ctx) })
 	keys.Go(func() { n.keepIndex(ctx) })
 	keys.Go(func() { n.keepFacets(ctx) })
+	keys.Go(func() { n.keepTidy(ctx) })
 	defer keys.Wait()
 	for ctx.Err() == nil {
 		n.tend(ctx)

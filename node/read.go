@@ -76,7 +76,6 @@ const (
 	listOfTypeSQL = listColumns + ` AND a.type = ?4 AND a.created_at <= ?3 AND (a.created_at < ?3 OR a.id > ?5)
 		ORDER BY a.created_at DESC, a.id LIMIT ?1`
 
-
 	schemasSQL = `SELECT type, version, is_current, document, created_at FROM schema_registry
 		WHERE (?1 = '' OR type = ?1) AND CASE WHEN ?3 THEN 1 WHEN ?2 = 0 THEN is_current ELSE version = ?2 END
 		ORDER BY type, version DESC LIMIT CASE WHEN ?3 THEN ?4 ELSE -1 END`

@@ -243,6 +243,11 @@ CREATE VIRTUAL TABLE search_index USING fts5 (
     content='', contentless_delete=1, tokenize="ascii tokenchars '._='"
 );
 
+-- Parts of the index are merged sixteen at a time in what applies the feed, and
+-- before that when it is quiet (tidy.go): merging four at a time, as FTS5 does by
+-- itself, is a third of what applying costs.
+INSERT INTO search_index (search_index, rank) VALUES ('automerge', 16), ('crisismerge', 64);
+
 -- The rule by which all artifacts of a type are indexed.
 CREATE TABLE search_rule (
     type TEXT PRIMARY KEY,
