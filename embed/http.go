@@ -73,11 +73,9 @@ func newCaller(e Endpoint, path string) (*caller, error) {
 	return c, nil
 }
 
-// A RefusedError is what the endpoint will refuse again.
-type RefusedError struct {
-	Status int
-	Text   string // the beginning of what it said
-}
+// A RefusedError is what the endpoint will refuse again. What it said is not kept: it
+// may name the key, or the text.
+type RefusedError struct{ Status int }
 
 // ForAll reports whether it refuses any text: the key, the model or the URL is wrong.
 func (e *RefusedError) ForAll() bool {
@@ -89,7 +87,7 @@ func (e *RefusedError) ForAll() bool {
 }
 
 func (e *RefusedError) Error() string {
-	return fmt.Sprintf("the endpoint refuses with status %d: %.200q", e.Status, e.Text)
+	return fmt.Sprintf("the endpoint refuses with status %d", e.Status)
 }
 
 // post sends a request and reads the answer. Patient calls try again what may pass,
@@ -145,7 +143,7 @@ func (c *caller) once(ctx context.Context, body []byte, answer any) (pause time.
 	case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500:
 		return retryAfter(resp.Header.Get("Retry-After"), time.Now()), fmt.Errorf("the endpoint answers with status %d", resp.StatusCode)
 	case resp.StatusCode != http.StatusOK:
-		return 0, &RefusedError{resp.StatusCode, string(raw[:min(len(raw), 200)])}
+		return 0, &RefusedError{resp.StatusCode}
 	}
 	if err := json.Unmarshal(raw, answer); err != nil {
 		return 0, fmt.Errorf("the endpoint's answer is not what was asked for: %w", err)

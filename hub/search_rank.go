@@ -140,9 +140,10 @@ func (r *ranker) Hits(ctx context.Context, some []rank.Candidate, out *verb.Sear
 }
 
 // Text implements [rank.Store].
-func (r *ranker) Text(hit *verb.SearchHit) string {
-	if schema := r.hub.schemas.get(hit.Artifact.Type); schema != nil {
-		return textOf(analysis.NewRule(schema), hit.Artifact.Title, hit.Artifact.Content)
+func (r *ranker) Text(hit *verb.SearchHit) (string, bool) {
+	schema := r.hub.schemas.get(hit.Artifact.Type)
+	if schema == nil || schema.Visibility == participants {
+		return "", false
 	}
-	return hit.Artifact.Title
+	return textOf(analysis.NewRule(schema), hit.Artifact.Title, hit.Artifact.Content), true
 }

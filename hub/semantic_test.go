@@ -287,6 +287,43 @@ func TestVectorsFollow(t *testing.T) {
 	})
 	f.checkDense(t)
 	f.checkDigest(t)
+	if report, err := hub.Verify(t.Context(), f.db, nil); err != nil || len(report.Faults) > 0 {
+		t.Errorf("the database is not sound: %+v, %v", report.Faults, err)
+	}
+}
+
+// TestMessagesAreToldToNoModel checks that neither endpoint is sent what is for its
+// participants alone.
+func TestMessagesAreToldToNoModel(t *testing.T) {
+	s := embedtest.New(t)
+	c := meaning(t, s, "grams")
+	c.DB = pgtest.New(t, initHub)
+	f := newHubWith(t, c)
+	told := make(chan string, 100)
+	s.Fail(func(_ int, _ http.ResponseWriter, req *http.Request) bool {
+		told <- req.URL.Path + embedtest.Body(req)
+		return false
+	})
+	ada := contributor(t.Context())
+	if _, err := verb.Create.Call(ada, f.verbs, verb.CreateRequest{
+		Type: "message", Title: "An unspeakable zebrafish", Content: content(map[string]any{"recipient": "agent:ada", "body": "unspeakable"}),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	f.mustCreate(t, hypothesis("h", "a zebrafish that sleeps"))
+	f.until(t, "vectors that serve", "SELECT count(*) FROM vector_model WHERE serves", 1)
+	got := f.search(t, ada, verb.SearchRequest{Query: "zebrafish", Types: []string{"message", "hypothesis"}, Rerank: true})
+	if len(got.Hits) != 2 || got.Reranked != 0 || len(got.Degraded) != 1 || got.Degraded[0].Reason != "rerank_unavailable" {
+		t.Errorf("with a message among the hits = %+v", got)
+	}
+	if got := f.search(t, ada, verb.SearchRequest{Query: "zebrafish", Rerank: true}); got.Reranked != 1 {
+		t.Errorf("without one = %+v", got)
+	}
+	for len(told) > 0 {
+		if text := <-told; strings.Contains(text, "unspeakable") {
+			t.Errorf("a model is told %s", text)
+		}
+	}
 }
 
 // TestSemanticScopes checks that an answer is the same whatever there is that the

@@ -164,16 +164,17 @@ func (r *ranker) Hits(ctx context.Context, some []rank.Candidate, out *verb.Sear
 	return rows.Err()
 }
 
-// Text implements [rank.Store].
-func (r *ranker) Text(hit *verb.SearchHit) string {
+// Text implements [rank.Store]. A replica holds nothing that is for its participants
+// alone.
+func (r *ranker) Text(hit *verb.SearchHit) (string, bool) {
 	rule := r.store.write.index.rule(hit.Artifact.Type)
 	if rule == nil {
-		return hit.Artifact.Title
+		return hit.Artifact.Title, true
 	}
 	fields := rule.Fields(hit.Artifact.Title, hit.Artifact.Content)
 	texts := make([]string, len(fields))
 	for i := range fields {
 		texts[i] = fields[i].Text
 	}
-	return embed.Text(texts)
+	return embed.Text(texts), true
 }

@@ -138,8 +138,9 @@ type Store interface {
 	// Hits returns candidates as they are now, in their order, with their contents;
 	// without those that went away meanwhile.
 	Hits(ctx context.Context, some []Candidate, out *verb.SearchResponse) error
-	// Text returns what a model is told of a hit.
-	Text(hit *verb.SearchHit) string
+	// Text returns what a model is told of a hit; false for one that no model is told
+	// of.
+	Text(hit *verb.SearchHit) (string, bool)
 }
 
 // Search runs a search that is [Plan.Ranked], but for what a store adds to hits.
@@ -214,7 +215,13 @@ func (p *Plan) rerank(ctx context.Context, s Store, found []Candidate, out *verb
 	}
 	texts := make([]string, len(hits.Hits))
 	for i := range hits.Hits {
-		texts[i] = s.Text(&hits.Hits[i])
+		var may bool
+		if texts[i], may = s.Text(&hits.Hits[i]); !may {
+			out.Degraded = append(out.Degraded, verb.Degradation{
+				Reason: "rerank_unavailable", Message: "no model is told of what is for its participants alone: the hits are in the order in which they were found",
+			})
+			return found, nil
+		}
 	}
 	order, err := p.models.Rerank.Order(ctx, p.Words.Meaning(), texts)
 	if err != nil {

@@ -90,7 +90,7 @@ func (s *Server) begin(w http.ResponseWriter, req *http.Request, in any) bool {
 		return false
 	}
 	if key != "" && req.Header.Get("Authorization") != "Bearer "+key {
-		http.Error(w, `{"error":{"message":"no such key"}}`, http.StatusUnauthorized)
+		http.Error(w, "no such key: "+req.Header.Get("Authorization"), http.StatusUnauthorized) // some do tell it
 		return false
 	}
 	if err := json.NewDecoder(req.Body).Decode(in); err != nil {
