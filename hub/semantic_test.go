@@ -495,6 +495,22 @@ func TestModelChanges(t *testing.T) {
 		}
 	}
 
+	t.Run("a change that is taken back", func(t *testing.T) {
+		f.stop()
+		if _, err := c.DB.Exec(t.Context(), `INSERT INTO vector_model (model, dims, serves) VALUES ('third', 3, false)`); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.DB.Exec(t.Context(), `
+			INSERT INTO artifact_vector (type, id, model, scope, revision, rule, text_hash, vector)
+			SELECT type, id, 'third', scope, revision, rule, text_hash, '\x010203' FROM artifact_vector WHERE id = 'yeast'`); err != nil {
+			t.Fatal(err)
+		}
+		c3 := meaning(t, s, "new")
+		c3.DB = c.DB
+		f = newHubWith(t, c3)
+		f.until(t, "models", "SELECT count(*) FROM vector_model", 1)
+		f.until(t, "vectors by others", vectorsQuery+" WHERE model <> 'new'", 0)
+	})
 	t.Run("a model of other dimensions under the same name", func(t *testing.T) {
 		s.Fail(func(_ int, w http.ResponseWriter, _ *http.Request) bool {
 			fmt.Fprint(w, `{"data":[{"index":0,"embedding":[1,2,3]}]}`)

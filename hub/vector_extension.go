@@ -12,10 +12,12 @@ import (
 const (
 	mayCreateVectorQuery = `SELECT to_regtype('vector') IS NULL AND EXISTS (SELECT FROM pg_available_extensions WHERE name = 'vector')`
 	createVectorQuery    = `CREATE EXTENSION IF NOT EXISTS vector`
-	hasVectorQuery       = `SELECT to_regtype('vector') IS NOT NULL`
-	addEmbeddingQuery    = `ALTER TABLE artifact_vector ADD COLUMN IF NOT EXISTS embedding vector`
-	embeddingQuery       = `UPDATE artifact_vector SET embedding = $4::real[]::vector WHERE type = $1 AND id = $2 AND model = $3`
-	plainVectorsQuery    = `SELECT type, id, model, vector FROM artifact_vector WHERE embedding IS NULL LIMIT 500`
+	hasVectorQuery       = `
+		SELECT to_regtype('vector') IS NOT NULL,
+			EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'artifact_vector'::regclass AND attname = 'embedding' AND NOT attisdropped)`
+	addEmbeddingQuery = `ALTER TABLE artifact_vector ADD COLUMN IF NOT EXISTS embedding vector`
+	embeddingQuery    = `UPDATE artifact_vector SET embedding = $4::real[]::vector WHERE type = $1 AND id = $2 AND model = $3`
+	plainVectorsQuery = `SELECT type, id, model, vector FROM artifact_vector WHERE embedding IS NULL LIMIT 500`
 )
 
 // useVectorExtension has PostgreSQL compare vectors, where the extension pgvector is
@@ -28,7 +30,7 @@ func (h *Hub) useVectorExtension(ctx context.Context) {
 }
 
 func (h *Hub) keepEmbeddings(ctx context.Context) error {
-	var may, has bool
+	var may, has, kept bool
 	if err := h.db.QueryRow(ctx, mayCreateVectorQuery).Scan(&may); err != nil {
 		return err
 	}
@@ -37,11 +39,13 @@ func (h *Hub) keepEmbeddings(ctx context.Context) error {
 			return fmt.Errorf("make the extension: %w", err)
 		}
 	}
-	if err := h.db.QueryRow(ctx, hasVectorQuery).Scan(&has); err != nil || !has {
+	if err := h.db.QueryRow(ctx, hasVectorQuery).Scan(&has, &kept); err != nil || !has {
 		return err
 	}
-	if _, err := h.db.Exec(ctx, addEmbeddingQuery); err != nil {
-		return err
+	if !kept { // even to find it there would keep searches waiting
+		if _, err := h.db.Exec(ctx, addEmbeddingQuery); err != nil {
+			return err
+		}
 	}
 	for {
 		rows, err := h.db.Query(ctx, plainVectorsQuery)

@@ -69,6 +69,7 @@ const (
 		WHERE v.type = $1 AND v.model = $2 AND v.id = k.id`
 	noteModelQuery  = `INSERT INTO vector_model (model, dims, serves) VALUES ($1, $2, false) ON CONFLICT DO NOTHING`
 	modelDimsQuery  = `SELECT dims FROM vector_model WHERE model = $1`
+	modelStateQuery = `SELECT dims, serves AND NOT EXISTS (SELECT FROM vector_model o WHERE o.model <> $1) FROM vector_model WHERE model = $1`
 	serveModelQuery = `UPDATE vector_model SET serves = true WHERE model = $1`
 	dropModelsQuery = `DELETE FROM vector_model WHERE model <> $1`
 	dropOthersQuery = `DELETE FROM artifact_vector WHERE model <> $1`
@@ -355,26 +356,24 @@ func (j *vectorJob) queue(b *pgx.Batch, typ string, rule *analysis.Rule, r *vect
 // serve has searches be by the model, of which all vectors are made now. Those by
 // others are not needed any more.
 func (j *vectorJob) serve(ctx context.Context) error {
-	model := j.client.Model()
-	if serving := j.hub.vectors.serving.Load(); serving != nil && serving.Model == model {
+	now := replicate.VectorModel{Model: j.client.Model()}
+	var done bool
+	err := j.hub.db.QueryRow(ctx, modelStateQuery, now.Model).Scan(&now.Dims, &done)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows): // there is nothing yet to make one of
 		return nil
-	}
-	now := replicate.VectorModel{Model: model}
-	err := j.hub.db.QueryRow(ctx, modelDimsQuery, model).Scan(&now.Dims)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil // there is nothing yet to make one of
-	} else if err != nil {
+	case err != nil || done:
 		return err
 	}
 	err = j.commit(ctx, "vector_model", func(_ querier, rows *changeRows, b *pgx.Batch) error {
-		b.Queue(dropModelsQuery, model)
-		b.Queue(serveModelQuery, model)
-		b.Queue(dropOthersQuery, model)
+		b.Queue(dropModelsQuery, now.Model)
+		b.Queue(serveModelQuery, now.Model)
+		b.Queue(dropOthersQuery, now.Model)
 		return rows.put(artifact.Commons, replicate.KindVectorModel, replicate.VectorModelRef, 1, noHash, now, nil)
 	})
 	if err == nil {
 		j.hub.vectors.serving.Store(&now)
-		j.hub.log.InfoContext(ctx, "searches by meaning are by this model now", "model", model, "dims", now.Dims)
+		j.hub.log.InfoContext(ctx, "searches by meaning are by this model now", "model", now.Model, "dims", now.Dims)
 	}
 	return err
 }
