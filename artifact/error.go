@@ -44,6 +44,7 @@ const (
 	ReasonIncompatible         = "incompatible"
 	ReasonTokenTooLong         = "token_too_long_for_cookie"
 	ReasonResponseTooLarge     = "response_too_large"
+	ReasonTooMany              = "too_many"
 
 	ReasonExists         = "exists"
 	ReasonIDTaken        = "id_taken"
@@ -53,6 +54,7 @@ const (
 	ReasonCursorAhead    = "cursor_ahead"
 	ReasonCursorDiverged = "cursor_diverged"
 	ReasonCursorForeign  = "cursor_foreign"
+	ReasonConsumerTaken  = "consumer_taken"
 
 	ReasonUnknownVerb   = "unknown_verb"
 	ReasonUnknownPath   = "unknown_path"

@@ -19,7 +19,8 @@ import (
 )
 
 // A Client streams events from a hub or a node, across whatever breaks in between:
-// each event comes at least once, in order, and none is left out.
+// each event comes at least once, in order, and none is left out. It is for one
+// stream at a time.
 type Client struct {
 	URL   string // of the server
 	Token string
@@ -27,6 +28,11 @@ type Client struct {
 	// Broken, when not nil, is told why the stream broke off, each time before it is
 	// taken up again.
 	Broken func(error)
+	// Began, when not nil, is told where a durable stream begins, each time that one
+	// does.
+	Began func(verb.ConsumerPlace)
+
+	passed int // ids, of events or alone
 }
 
 const (
@@ -37,11 +43,13 @@ const (
 )
 
 // Follow passes events to each until ctx ends, each fails, or the server refuses.
-// It returns ctx's error then, each's, or the server's, an [*artifact.Error].
+// It returns ctx's error then, each's, or the server's, an [*artifact.Error]. A
+// durable one goes on after the cursor that is kept, each time: what was passed and
+// not noted as done with, by consumers/advance, comes again. See [Client.Consume].
 func (c *Client) Follow(ctx context.Context, in verb.SubscribeRequest, each func(verb.Event) error) error {
 	wait := retryMin
 	for {
-		before := in.Since
+		before := c.passed
 		err := c.once(ctx, &in, each)
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -53,7 +61,7 @@ func (c *Client) Follow(ctx context.Context, in verb.SubscribeRequest, each func
 		case errors.As(err, new(eachError)):
 			return errors.Unwrap(err)
 		}
-		if in.Since != nil && (before == nil || *before != *in.Since) {
+		if c.passed != before {
 			wait = retryMin // it was under way
 		}
 		if c.Broken != nil {
@@ -111,7 +119,7 @@ func (c *Client) once(ctx context.Context, in *verb.SubscribeRequest, each func(
 			f.add(lines.Bytes())
 			continue
 		}
-		if err := f.pass(in, each); err != nil {
+		if err := c.pass(&f, in, each); err != nil {
 			return err
 		}
 		f = received{}
@@ -130,6 +138,9 @@ func refusal(res *http.Response) error {
 	}
 	return e
 }
+
+// endName is the name of the event that says why a stream ends.
+const endName = "end"
 
 // received is what came between two blank lines.
 type received struct {
@@ -151,13 +162,23 @@ func (f *received) add(line []byte) {
 }
 
 // pass takes in what was received. A cursor counts once its event was passed on.
-func (f *received) pass(in *verb.SubscribeRequest, each func(verb.Event) error) error {
-	if f.name == "end" {
+func (c *Client) pass(f *received, in *verb.SubscribeRequest, each func(verb.Event) error) error {
+	if f.name == endName {
 		e := new(artifact.Error)
 		if err := json.Unmarshal(f.data, e); err != nil {
 			return fmt.Errorf("subscribe: the stream ends without a reason: %w", err)
 		}
 		return e
+	}
+	if f.name == "consumer" {
+		var p verb.ConsumerPlace
+		if err := json.Unmarshal(f.data, &p); err != nil {
+			return fmt.Errorf("subscribe: what came is no place: %w", err)
+		}
+		if in.Since = nil; c.Began != nil { // it is kept there from now on
+			c.Began(p)
+		}
+		return nil
 	}
 	if f.data != nil {
 		var e verb.Event
@@ -173,8 +194,10 @@ func (f *received) pass(in *verb.SubscribeRequest, each func(verb.Event) error) 
 		if err != nil {
 			return fmt.Errorf("subscribe: %q is no id of an event", f.id)
 		}
-		at := artifact.Seq(id)
-		in.Since = &at
+		if c.passed++; !in.Durable {
+			at := artifact.Seq(id)
+			in.Since = &at
+		}
 	}
 	return nil
 }

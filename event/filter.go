@@ -75,10 +75,11 @@ func (f *Filter) addTypes(types []string) (problems []artifact.Problem) {
 
 // Match reports whether an event passes.
 func (f *Filter) Match(e *artifact.Event) bool {
-	return f.wants(e.Type) && (f.rule == nil || f.rule.match(e))
+	return f.Wants(e.Type) && (f.rule == nil || f.rule.match(e))
 }
 
-func (f *Filter) wants(typ string) bool {
+// Wants reports whether events of a type may pass.
+func (f *Filter) Wants(typ string) bool {
 	if f.exact == nil && f.prefixes == nil {
 		return true
 	}

@@ -47,8 +47,10 @@ type Page struct {
 const (
 	keepAlive    = 15 * time.Second // after which a stream that has nothing to tell says so
 	writeTimeout = 2 * time.Minute  // for what a subscriber does not read, until it is cut off; it resumes
-	streamPage   = 256              // events
 )
+
+// StreamPage is how many events a stream reads at a time, at most.
+const StreamPage = 256
 
 // MaxStreams is how many streams a server has at once.
 const MaxStreams = 20_000
@@ -60,6 +62,12 @@ type Stream struct {
 	Log    *slog.Logger
 	Access func() <-chan struct{} // closed when something of who may do what has changed
 	Done   <-chan struct{}        // closed when the server stops; may be nil
+
+	// Durable begins the stream of a consumer, whose filter and cursor are kept.
+	Durable func(context.Context, verb.SubscribeRequest) (*Session, error)
+	// Pass, when not nil, serves a subscription elsewhere, and is false for one that
+	// is served here. Its error is that of a stream which has not begun.
+	Pass func(http.ResponseWriter, *http.Request, verb.SubscribeRequest) (bool, error)
 
 	open atomic.Int64
 }
@@ -83,6 +91,9 @@ func (s *Stream) serve(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := in.CheckConsumer(); err != nil {
+		return err
+	}
 	f, err := NewFilter(in.Types, in.Filter)
 	if err != nil {
 		return err
@@ -95,11 +106,39 @@ func (s *Stream) serve(w http.ResponseWriter, req *http.Request) error {
 		}
 	}
 	defer s.open.Add(-1)
+	if s.Pass != nil {
+		if passed, err := s.Pass(w, req, in); passed || err != nil {
+			return err
+		}
+	}
 	ctx := req.Context()
-	reader, err := s.Source.Read(ctx, in.Since, f, streamPage)
-	if err != nil {
+	session := new(Session)
+	if in.Durable {
+		if session, err = s.Durable(ctx, in); err != nil {
+			return err
+		}
+		defer session.Close()
+	} else if session.Reader, err = s.Source.Read(ctx, in.Since, f, StreamPage); err != nil {
 		return err
 	}
+	t := begin(w)
+	if in.Durable {
+		frame, err := consumerFrame(&session.Place)
+		if err != nil {
+			return err
+		}
+		t.buf = append(t.buf, frame...)
+	}
+	t.buf = fmt.Appendf(t.buf, "retry: 1000\nid: %d\n\n", session.Reader.Cursor())
+	if t.flush() != nil {
+		return nil
+	}
+	s.tell(ctx, t, session)
+	return nil
+}
+
+// begin sends a stream's header.
+func begin(w http.ResponseWriter) *teller {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
@@ -107,12 +146,7 @@ func (s *Stream) serve(w http.ResponseWriter, req *http.Request) error {
 	h.Set("X-Content-Type-Options", "nosniff")
 	t := &teller{w: w, conn: http.NewResponseController(w)}
 	_ = t.conn.SetReadDeadline(time.Time{})
-	t.buf = fmt.Appendf(t.buf, "retry: 1000\nid: %d\n\n", reader.Cursor())
-	if t.flush() != nil {
-		return nil
-	}
-	s.tell(ctx, t, reader)
-	return nil
+	return t
 }
 
 // MayStream returns why the caller in ctx may have no stream: it takes a token, which
@@ -132,7 +166,8 @@ func MayStream(ctx context.Context) error {
 }
 
 // subscription reads what is asked for. Last-Event-ID is where a stream broke off,
-// and so wins over since.
+// and so wins over since; over a consumer's cursor it does not, which tells what was
+// dealt with.
 func subscription(req *http.Request) (in verb.SubscribeRequest, err error) {
 	switch req.Method {
 	case http.MethodGet:
@@ -145,7 +180,7 @@ func subscription(req *http.Request) (in verb.SubscribeRequest, err error) {
 	if err != nil {
 		return in, err
 	}
-	if last := req.Header.Get("Last-Event-ID"); last != "" {
+	if last := req.Header.Get("Last-Event-ID"); last != "" && !in.Durable {
 		seq, err := strconv.ParseInt(last, 10, 64)
 		if err != nil || seq < 0 {
 			return in, artifact.Invalid(artifact.Problem{Path: "/since", Constraint: "cursor", Message: "Last-Event-ID is the id of an event", Value: artifact.Received(last)})
@@ -157,7 +192,8 @@ func subscription(req *http.Request) (in verb.SubscribeRequest, err error) {
 }
 
 // tell streams until the client is gone, or may no longer read.
-func (s *Stream) tell(ctx context.Context, t *teller, reader Reader) {
+func (s *Stream) tell(ctx context.Context, t *teller, session *Session) {
+	reader := session.Reader
 	quiet := time.NewTimer(keepAlive)
 	defer quiet.Stop()
 	for {
@@ -171,6 +207,9 @@ func (s *Stream) tell(ctx context.Context, t *teller, reader Reader) {
 			return
 		case <-s.Done:
 			t.end(errStopping)
+			return
+		case <-session.Ended:
+			t.end(session.Why())
 			return
 		case <-access:
 			continue
@@ -247,41 +286,7 @@ func (t *teller) end(err error) {
 	if err != nil {
 		return
 	}
-	t.buf = append(t.buf, "event: end\ndata: "...)
+	t.buf = append(t.buf, "event: "+endName+"\ndata: "...)
 	t.buf = append(append(t.buf, raw...), "\n\n"...)
 	_ = t.flush() // nobody is left to tell
-}
-
-// A Poller answers the verb poll from a source.
-type Poller struct{ Source Source }
-
-// Poll answers the verb of that name.
-func (p Poller) Poll(ctx context.Context, in verb.PollRequest) (out verb.PollResult, err error) {
-	size, err := in.Size()
-	if err != nil {
-		return out, err
-	}
-	f, err := NewFilter(in.Types, in.Filter)
-	if err != nil {
-		return out, err
-	}
-	reader, err := p.Source.Read(ctx, in.Since, f, size)
-	if err != nil {
-		return out, err
-	}
-	out.Events = []verb.Event{}
-	for {
-		page, err := reader.Next(ctx)
-		if err != nil {
-			return verb.PollResult{}, err
-		}
-		out.Cursor, out.CaughtUp, out.AsOf = page.Cursor, page.CaughtUp, page.AsOf
-		for i := range page.Events {
-			out.Events = append(out.Events, verb.EventOf(&page.Events[i]))
-		}
-		// A page may be empty though more is to come: it looked at many events.
-		if page.CaughtUp || len(page.Events) > 0 {
-			return out, nil
-		}
-	}
 }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/event"
@@ -13,15 +16,26 @@ import (
 )
 
 const (
-	// eventsQuery reads what the caller may see: public events of the caller's
-	// scopes, and those of what the caller takes part in.
+	// internalSeen is what of internal events a caller may see: what is about itself,
+	// what it takes part in, and, as an admin, that the others happened.
+	internalSeen  = `$2 <> 'anonymous' AND ($3 OR ` + internalWhole + `)`
+	internalWhole = `(e.ref = 'agent:' || $2 OR EXISTS (
+			SELECT FROM participant p WHERE p.type = split_part(e.ref, ':', 1) AND p.id = substr(split_part(e.ref, '@sha256:', 1), strpos(e.ref, ':') + 1) AND p.agent IN ($2, '*')))`
+	eventColumns = `e.seq, e.type, e.ref, e.scope, e.actor_id, e.actor_kind, e.at, e.payload,
+			e.class = 'public' OR starts_with(e.type, 'system.') OR ` + internalWhole
+	// eventsQuery reads what the caller may see.
 	eventsQuery = `
-		SELECT e.seq, e.type, e.ref, e.scope, e.actor_id, e.actor_kind, e.at, e.payload
+		SELECT ` + eventColumns + `
 		FROM event e
-		WHERE e.scope = ANY ($1) AND e.seq > $3 AND e.seq <= $4 AND (e.class = 'public' OR $2 <> 'anonymous' AND EXISTS (
-			SELECT FROM participant p WHERE p.type = split_part(e.ref, ':', 1) AND p.id = substr(split_part(e.ref, '@sha256:', 1), strpos(e.ref, ':') + 1) AND p.agent IN ($2, '*')))
+		WHERE e.scope = ANY ($1) AND e.seq > $4 AND e.seq <= $5 AND (e.class = 'public' OR ` + internalSeen + `)
 		ORDER BY e.seq
-		LIMIT $5`
+		LIMIT $6`
+	// namedEventsQuery reads those of some that the caller may see.
+	namedEventsQuery = `
+		SELECT ` + eventColumns + `
+		FROM event e
+		WHERE e.scope = ANY ($1) AND e.seq = ANY ($4) AND (e.class = 'public' OR ` + internalSeen + `)
+		ORDER BY e.seq`
 	// cursorQuery tells from which seq on events are kept, which partitions of
 	// before having been dropped, and whether a seq is in the gap before an epoch.
 	cursorQuery = `
@@ -94,9 +108,19 @@ type recentEvents struct{ now atomic.Pointer[recentMoment] }
 // A recentMoment does not change.
 type recentMoment struct {
 	public   event.Recent
-	internal artifact.Seq // the last event that is not there, being for its participants
-	last     artifact.Seq // that was read
+	internal []internalMark // of events that are not there, not being for everyone
+	floor    artifact.Seq   // before it there may be other internal events
+	last     artifact.Seq   // that was read
 }
+
+// An internalMark tells that there is an internal event of a type.
+type internalMark struct {
+	seq artifact.Seq
+	typ string
+}
+
+// internalMarks is how many are kept.
+const internalMarks = 512
 
 // follow takes in rows of the log. Where it begins, and after a jump, what came
 // before is not known.
@@ -113,7 +137,7 @@ func (r *recentEvents) follow(rows []logRow) {
 		switch e := row.Event; {
 		case e == nil:
 		case row.class != replicate.Public:
-			next.internal = row.Seq
+			next.mark(internalMark{row.Seq, e.Type})
 		default:
 			next.public.Add(artifact.Event{
 				ID: row.Seq, Type: e.Type, Ref: e.Ref, Scope: row.Scope, Actor: artifact.Actor{ID: e.ActorID, Kind: e.ActorKind}, At: row.At.UTC(), Payload: e.Payload,
@@ -123,12 +147,25 @@ func (r *recentEvents) follow(rows []logRow) {
 	r.now.Store(next)
 }
 
-// after returns the public events after a cursor; false when there may be others,
-// or it does not reach back so far.
-func (r *recentEvents) after(cursor artifact.Seq) ([]artifact.Event, bool) {
+// mark adds a mark, and leaves those of moments before as they are.
+func (m *recentMoment) mark(i internalMark) {
+	if m.internal = append(m.internal, i); len(m.internal) >= 2*internalMarks {
+		cut := len(m.internal) - internalMarks
+		m.floor, m.internal = m.internal[cut-1].seq, append(make([]internalMark, 0, 2*internalMarks), m.internal[cut:]...)
+	}
+}
+
+// after returns the public events after a cursor; false when there may be others
+// that a filter lets pass, or it does not reach back so far.
+func (r *recentEvents) after(cursor artifact.Seq, f *event.Filter) ([]artifact.Event, bool) {
 	now := r.now.Load()
-	if now == nil || cursor < now.public.Floor || cursor < now.internal {
+	if now == nil || cursor < now.public.Floor || cursor < now.floor {
 		return nil, false
+	}
+	for i := len(now.internal) - 1; i >= 0 && now.internal[i].seq > cursor; i-- {
+		if f.Wants(now.internal[i].typ) {
+			return nil, false
+		}
 	}
 	return now.public.After(cursor), true
 }
@@ -180,7 +217,7 @@ func (r *eventReader) Next(ctx context.Context) (page event.Page, err error) {
 	}
 	scopes := c.VisibleScopes()
 	p := &pager{reader: r, head: head}
-	if events, all := r.hub.events.after(r.cursor); all {
+	if events, all := r.hub.events.after(r.cursor, r.filter); all {
 		for i := range events {
 			if e := &events[i]; e.ID > head || slices.Contains(scopes, e.Scope) && !p.take(e) {
 				break
@@ -196,23 +233,46 @@ func (r *eventReader) Next(ctx context.Context) (page event.Page, err error) {
 
 // readEvents passes the events after a cursor that the caller may see.
 func (h *Hub) readEvents(ctx context.Context, c *verb.Caller, cursor, head artifact.Seq, p *pager) error {
-	rows, err := h.db.Query(ctx, eventsQuery, c.VisibleScopes(), c.Actor.ID, int64(cursor), int64(head), eventsLook)
+	rows, err := h.db.Query(ctx, eventsQuery, c.VisibleScopes(), c.Actor.ID, c.Has(verb.Admin, artifact.Commons), int64(cursor), int64(head), eventsLook)
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var e artifact.Event
-		var payload string
-		if err := rows.Scan(&e.ID, &e.Type, &e.Ref, &e.Scope, &e.Actor.ID, &e.Actor.Kind, &e.At, &payload); err != nil {
+		e, err := scanEvent(rows)
+		if err != nil {
 			return err
 		}
-		e.At, e.Payload = e.At.UTC(), []byte(payload)
 		if !p.take(&e) {
 			return nil
 		}
 	}
 	return rows.Err()
+}
+
+// namedEvents returns those of some events that the caller may see.
+func (h *Hub) namedEvents(ctx context.Context, db querier, c *verb.Caller, ids []artifact.Seq) ([]artifact.Event, error) {
+	rows, err := db.Query(ctx, namedEventsQuery, c.VisibleScopes(), c.Actor.ID, c.Has(verb.Admin, artifact.Commons), ids)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scanEvent)
+}
+
+// scanEvent reads an event. Of what is private to others, an admin is told that it
+// happened, and not what.
+func scanEvent(row pgx.CollectableRow) (e artifact.Event, err error) {
+	var payload string
+	var whole bool
+	if err = row.Scan(&e.ID, &e.Type, &e.Ref, &e.Scope, &e.Actor.ID, &e.Actor.Kind, &e.At, &payload, &whole); err != nil {
+		return e, err
+	}
+	e.At, e.Payload = e.At.UTC(), []byte(payload)
+	if !whole {
+		e.Payload = []byte("{}")
+		e.Ref, _, _ = strings.Cut(e.Ref, "@sha256:") // a hash would prove a guess
+	}
+	return e, nil
 }
 
 // A pager puts events into a page.

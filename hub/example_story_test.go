@@ -263,10 +263,33 @@ func (s *story) documents(ada, bo *verb.Client) {
 	tell(s, bo, "A page of genes", verb.List, verb.ListRequest{Type: "gene", Limit: 10})
 	first := artifact.Seq(0)
 	tell(s, bo, "What happened to genes", verb.Poll, verb.PollRequest{Types: []string{"gene.*"}, Since: &first, Limit: 1})
+	s.consumer(bo, &first)
 	tell(s, bo, "Hypotheses on a gene, the latest change first", verb.List, verb.ListRequest{
 		Type: "hypothesis", Filter: json.RawMessage(`{"and":[{"field":"/content/target_gene","op":"in","value":["TREM2","APOE"]},{"signal":{"kind":"vote","agg":"count","op":"gte","value":0}}]}`),
 		Sort: json.RawMessage(`["-updated_at"]`), Count: true,
 	})
+}
+
+// consumer: a reader whose place is kept.
+func (s *story) consumer(bo *verb.Client, first *artifact.Seq) {
+	by := false
+	page := tell(s, bo, "With a consumer, whose place is kept", verb.Poll, verb.PollRequest{ConsumerID: "nightly", Types: []string{"gene.*"}, Since: first, Limit: 1, AutoAdvance: &by})
+	bad := page.Events[0].ID
+	tell(s, bo, "Where one of yours is", verb.ConsumersGet, verb.ConsumersGetRequest{ConsumerID: "nightly"})
+	refused := verb.ConsumersRefuseRequest{ConsumerID: "nightly", Generation: page.Consumer.Generation, EventID: bad, Reason: "no symbol in the catalogue"}
+	tell(s, bo, "It could not be dealt with", verb.ConsumersRefuse, refused)
+	for n := 2; n < verb.MaxRefusals; n++ {
+		if _, err := verb.ConsumersRefuse.Call(s.t.Context(), bo, refused); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	tell(s, bo, "Once too often", verb.ConsumersRefuse, refused)
+	tell(s, bo, "What was refused too often", verb.ConsumersDeadLetters, verb.DeadLettersRequest{ConsumerID: "nightly"})
+	tell(s, bo, "All of them once more", verb.ConsumersReplay, verb.ConsumersReplayRequest{ConsumerID: "nightly"})
+	tell(s, bo, "Done with all up to an event", verb.ConsumersAdvance, verb.ConsumersAdvanceRequest{ConsumerID: "nightly", Generation: page.Consumer.Generation, EventID: page.Cursor})
+	tell(s, bo, "Begin anew", verb.ConsumersRewind, verb.ConsumersRewindRequest{ConsumerID: "nightly"})
+	refuse(s, bo, "Of a generation that ended with that", artifact.ReasonConsumerTaken, verb.ConsumersAdvance, verb.ConsumersAdvanceRequest{ConsumerID: "nightly", Generation: page.Consumer.Generation, EventID: page.Cursor})
+	tell(s, bo, "It is no longer needed", verb.ConsumersDelete, verb.ConsumersDeleteRequest{ConsumerID: "nightly"})
 }
 
 // updates: optimistic locking, and how to go on when it refuses.

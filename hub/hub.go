@@ -48,6 +48,9 @@ type Config struct {
 	// Retention says how much of the log is kept.
 	Retention Retention
 
+	// Consumers bounds durable consumers.
+	Consumers ConsumerConfig
+
 	// Origins are the web origins, beside the hub's own, whose pages may call it
 	// with the cookie and read answers.
 	Origins []string
@@ -94,6 +97,7 @@ type Hub struct {
 	lane     *lane
 	solo     chan struct{} // has room for writes that run alone
 	events   recentEvents  // as far as the pump has read
+	live     liveConsumers // streams of durable consumers
 	reading  chan struct{} // has room for followers that read the database
 	fills    chan struct{} // has room for pages of back-fills
 	schemas  schemaCache
@@ -157,6 +161,7 @@ func Open(ctx context.Context, c Config) (*Hub, error) {
 	c.PollInterval = cmp.Or(c.PollInterval, 250*time.Millisecond)
 	c.RingBytes = cmp.Or(c.RingBytes, 64<<20)
 	c.PartitionRows = cmp.Or(c.PartitionRows, defaultPartitionRows)
+	c.Consumers = c.Consumers.orDefaults()
 	c.Version = cmp.Or(c.Version, "dev")
 	if c.Metrics == nil {
 		c.Metrics = prometheus.NewRegistry()
@@ -225,6 +230,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	g.Go(func() error { return h.keepIndex(ctx) })
 	g.Go(func() error { return h.keepFacets(ctx) })
 	g.Go(func() error { return h.keepVectors(ctx) })
+	g.Go(func() error { return h.keepConsumers(ctx) })
 	g.Go(func() error { return h.keys.run(ctx) })
 	g.Go(func() error { return h.verifier.Run(ctx) })
 	return g.Wait()

@@ -45,7 +45,7 @@ func (h *Hub) Handler(metrics http.Handler, done <-chan struct{}) http.Handler {
 	mux.Handle("GET /feed/digest", h.authenticated(verifier, limiter, h.serveDigest))
 	mux.Handle("POST /feed/rows", h.authenticated(verifier, limiter, h.serveRows))
 	mux.Handle(verb.SubscribePath, h.authenticated(verifier, limiter, (&event.Stream{
-		Source: h, Log: h.log, Access: h.access.Changed, Done: done,
+		Source: h, Log: h.log, Access: h.access.Changed, Done: done, Durable: h.streamConsumer,
 	}).ServeHTTP))
 	openAPI := registry.OpenAPI(h.config.Version, verb.Examples())
 	mux.Handle("GET /openapi.json", limiter.ByAddress(h.log, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -121,6 +121,8 @@ type Node struct {
 	started  time.Time
 	readers  atomic.Int64 // open subscriptions
 
+	consumers *consumers
+
 	repairing sync.Mutex // held during a repair
 	checks    checks
 	builds    int       // within an hour; for the tender alone
@@ -205,6 +207,11 @@ func Open(ctx context.Context, c Config) (*Node, error) {
 		n.verifier.Audiences = []string{verb.Audience, verb.NodeAudience(c.Identity.NodeID)}
 	}
 	registerMetrics(n, c.Metrics)
+	kept, err := openLeases(ctx, c.Dir)
+	if err != nil {
+		return nil, errors.Join(err, n.held.close())
+	}
+	n.consumers = &consumers{node: n, leases: kept}
 	return n, nil
 }
 
@@ -251,7 +258,13 @@ func (n *Node) Store() *Store { return n.held.load() }
 func (n *Node) Access() *verb.Directory { return n.access }
 
 // Close closes the replica. Call it after [Node.Run] has returned.
-func (n *Node) Close() error { return n.held.close() }
+func (n *Node) Close() error {
+	err := n.held.close()
+	if n.consumers != nil {
+		err = errors.Join(err, n.consumers.leases.db.Close())
+	}
+	return err
+}
 
 // Run copies the hub, if the node has no replica yet, and follows it until ctx
 // ends. Then it returns nil. When the hub no longer knows the replica's history,
@@ -265,6 +278,7 @@ func (n *Node) Run(ctx context.Context) error {
 	keys.Go(func() { n.keepIndex(ctx) })
 	keys.Go(func() { n.keepFacets(ctx) })
 	keys.Go(func() { n.keepTidy(ctx) })
+	keys.Go(func() { n.consumers.keep(ctx) })
 	defer keys.Wait()
 	for ctx.Err() == nil {
 		n.tend(ctx)

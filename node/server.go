@@ -65,7 +65,7 @@ func (n *Node) Server(metrics http.Handler) *Server {
 	mux.Handle("/graphql", n.begun(limiter, n.authenticated(limiter, n.consistent(gql))))
 	mux.Handle(verb.PathPrefix, n.begun(limiter, n.consistent((&verb.Server{Registry: registry, Verifier: n.verifier, Limiter: limiter, Log: n.log}).Handler())))
 	mux.Handle(verb.SubscribePath, n.begun(limiter, n.authenticated(limiter, n.consistent(&event.Stream{
-		Source: n, Log: n.log, Access: n.access.Changed, Done: done,
+		Source: n, Log: n.log, Access: n.access.Changed, Done: done, Durable: n.consumers.streamOffline, Pass: n.consumers.pass(done),
 	}))))
 	mux.Handle(verb.SessionPath, n.begun(limiter, n.session(limiter)))
 	mux.Handle(verb.SessionPath+"/", n.begun(limiter, n.session(limiter)))
@@ -94,7 +94,9 @@ func (n *Node) Server(metrics http.Handler) *Server {
 func (n *Node) verbs() *verb.Registry {
 	r := new(verb.Registry)
 	bindReads(r, n.hub, n.lease)
-	verb.Bind(r, verb.Poll, event.Poller{Source: n}.Poll)
+	verb.Bind(r, verb.Poll, event.Poller{Source: n, Durable: n.consumers.poll, Elsewhere: func(ctx context.Context, in verb.PollRequest) bool {
+		return n.elsewhere(ctx, in.Types, in.IncludePrivate)
+	}}.Poll)
 	forward(r, verb.Create, n.hub)
 	forward(r, verb.Update, n.hub)
 	forward(r, verb.Link, n.hub)
@@ -112,6 +114,13 @@ func (n *Node) verbs() *verb.Registry {
 	forward(r, verb.TokensRevoke, n.hub)
 	forward(r, verb.AgentsUpdate, n.hub)
 	forward(r, verb.AgentsRegister, n.hub)
+	forward(r, verb.ConsumersGet, n.hub)
+	verb.Bind(r, verb.ConsumersAdvance, n.consumers.advance)
+	forward(r, verb.ConsumersRefuse, n.hub)
+	verb.Bind(r, verb.ConsumersRewind, n.consumers.rewind)
+	forward(r, verb.ConsumersDeadLetters, n.hub)
+	forward(r, verb.ConsumersReplay, n.hub)
+	verb.Bind(r, verb.ConsumersDelete, n.consumers.remove)
 	forward(r, verb.NodesInvite, n.hub)
 	forward(r, verb.NodesList, n.hub)
 	forward(r, verb.NodesRevoke, n.hub)

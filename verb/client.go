@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"syscall"
 
 	"github.com/scidex-ai/substrate/artifact"
@@ -53,11 +54,11 @@ func (c *Client) Invoke(ctx context.Context, name string, in, out any) error {
 	}
 }
 
-// send makes one try.
-func (c *Client) send(ctx context.Context, name string, body []byte, out any) error {
+// newRequest returns a call as the context's caller makes it.
+func (c *Client) newRequest(ctx context.Context, name string, body []byte) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL+PathPrefix+name, bytes.NewReader(body)) //nolint:gosec // the URL is the operator's
 	if err != nil {
-		return err
+		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	token := c.Token
@@ -71,9 +72,44 @@ func (c *Client) send(ctx context.Context, name string, body []byte, out any) er
 	if c.Credential != nil {
 		credential, err := c.Credential()
 		if err != nil {
-			return fmt.Errorf("sign the node's credential: %w", err)
+			return nil, fmt.Errorf("sign the node's credential: %w", err)
 		}
 		req.Header.Set(NodeHeader, credential)
+	}
+	return req, nil
+}
+
+// Stream begins a stream of events, through a client that sets no limit to how long
+// it lasts. The caller closes what it returns.
+func (c *Client) Stream(ctx context.Context, in SubscribeRequest, through *http.Client) (io.ReadCloser, error) {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return nil, err
+	}
+	req, err := c.newRequest(ctx, strings.TrimPrefix(SubscribePath, PathPrefix), body)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := through.Do(req)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp.Body, nil
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, MaxRequestBytes))
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	return nil, readError(resp, raw)
+}
+
+// send makes one try.
+func (c *Client) send(ctx context.Context, name string, body []byte, out any) error {
+	req, err := c.newRequest(ctx, name, body)
+	if err != nil {
+		return err
 	}
 	client := c.HTTP
 	if client == nil {

@@ -32,7 +32,7 @@ var errorsOf = map[string][]string{
 	Links.Name:   {string(artifact.CodeNotFound)},
 	Search.Name:  {artifact.ReasonInvalidCursor, artifact.ReasonNotConfigured, artifact.ReasonEmbeddingsBuilding, artifact.ReasonModelUnavailable},
 	Schema.Name:  {string(artifact.CodeNotFound)},
-	Poll.Name:    {artifact.ReasonCursorExpired, artifact.ReasonCursorAhead},
+	Poll.Name:    {artifact.ReasonCursorExpired, artifact.ReasonCursorAhead, artifact.ReasonConsumerTaken, artifact.ReasonTooMany, artifact.ReasonOutcomeUnknown},
 	Signals.Name: {string(artifact.CodeNotFound)},
 	Create.Name: {
 		artifact.ReasonExists, artifact.ReasonIDTaken, artifact.ReasonWritePolicy,
@@ -68,6 +68,14 @@ var errorsOf = map[string][]string{
 	AgentsResolve.Name:  {string(artifact.CodeNotFound)},
 	AgentsUpdate.Name:   {string(artifact.CodeNotFound), artifact.ReasonHandleTaken},
 	AgentsRegister.Name: {artifact.ReasonExists, artifact.ReasonHandleTaken},
+
+	ConsumersGet.Name:         {string(artifact.CodeNotFound)},
+	ConsumersAdvance.Name:     {string(artifact.CodeNotFound), artifact.ReasonConsumerTaken, artifact.ReasonCursorExpired},
+	ConsumersRewind.Name:      {string(artifact.CodeNotFound), artifact.ReasonCursorExpired},
+	ConsumersRefuse.Name:      {string(artifact.CodeNotFound), artifact.ReasonConsumerTaken, artifact.ReasonTooMany},
+	ConsumersDeadLetters.Name: {string(artifact.CodeNotFound)},
+	ConsumersReplay.Name:      {string(artifact.CodeNotFound)},
+	ConsumersDelete.Name:      {string(artifact.CodeNotFound)},
 
 	NodesInvite.Name: {},
 	NodesList.Name:   {},

@@ -77,6 +77,10 @@ var failures = []Failure{
 		artifact.CodeValidationFailed, artifact.ReasonResponseTooLarge, http.StatusUnprocessableEntity, false,
 		"what is asked for is too much for one response: the contents of a GraphQL query, or the difference of large versions", "ask for fewer, or for a path into them; or read both versions",
 	},
+	{
+		artifact.CodeValidationFailed, artifact.ReasonTooMany, http.StatusUnprocessableEntity, false,
+		"there are as many already as there may be: `details.limit` of `details.of`", "delete those that are no longer needed",
+	},
 
 	{
 		artifact.CodeVersionConflict, artifact.ReasonStaleBase, http.StatusConflict, false,
@@ -110,6 +114,10 @@ var failures = []Failure{
 		artifact.CodeVersionConflict, artifact.ReasonCursorForeign, http.StatusConflict, false,
 		"the cursor is of another hub", "name that hub, or begin anew",
 	},
+	{
+		artifact.CodeVersionConflict, artifact.ReasonConsumerTaken, http.StatusConflict, false,
+		"the consumer is read by another now, or was rewound: `details.generation` is the one that counts", "go on only if you are to have it: poll or subscribe with it again",
+	},
 
 	{
 		artifact.CodeNotFound, string(artifact.CodeNotFound), http.StatusNotFound, false,
@@ -129,7 +137,7 @@ var failures = []Failure{
 	},
 	{
 		artifact.CodeNotFound, artifact.ReasonCursorExpired, http.StatusGone, false,
-		"the log does not reach back to the cursor", "begin anew, as a node does by itself",
+		"the log does not reach back to the cursor; `details.oldest` is the first event that is kept", "begin anew, as a node does by itself; a consumer goes on after consumers/advance or consumers/rewind to what is kept",
 	},
 
 	{

@@ -83,6 +83,9 @@ func (r *recorder) Write(b []byte) (int, error) {
 	return r.ResponseWriter.Write(b)
 }
 
+// Unwrap lets streams flush.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
 func checkItems(t testing.TB, r *verb.Registry, b *verb.BatchResult) {
 	t.Helper()
 	for _, item := range b.Items {

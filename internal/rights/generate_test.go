@@ -41,6 +41,7 @@ type generator struct {
 var always = map[string][]string{
 	"schema.all_versions":  {"type"},
 	"search":               {"query"},
+	"poll.auto_advance":    {"consumer_id"},
 	"update":               {"title"},
 	"tokens/revoke.issuer": {"token_id"},
 	"unlink":               {"ref"},
@@ -63,6 +64,8 @@ func newGenerator(t *testing.T, l *lab) *generator {
 	if err != nil {
 		t.Fatal(err)
 	}
+	start := artifact.Seq(0)
+	event := must(t, l.root, verb.Poll, verb.PollRequest{Types: []string{"hypothesis.created"}, Since: &start, Limit: 1}).Events[0].ID
 	return &generator{t, l, map[string]any{
 		"additional_signatures": []any{map[string]any{"by": "me"}}, "agent": "out", "agent_kind": "human", "atomic": true,
 		"base_content_hash": l.open.hypothesis.Hash.String(), "content": contents("hypothesis", "something"), "dimension": "", "dry_run": true,
@@ -80,6 +83,7 @@ func newGenerator(t *testing.T, l *lab) *generator {
 		"search.filter": map[string]any{"field": "state", "op": "eq", "value": "proposed"},
 		"search.cursor": (&verb.SearchRequest{Query: "something"}).After(10),
 
+		"consumer_id": "open-consumer", "auto_advance": true, "include_private": true, "generation": 1, "epoch": 1, "event_id": event, "event_ids": []any{event},
 		"poll.types": []any{"hypothesis.*"}, "poll.filter": map[string]any{"==": []any{1, 1}}, "since": 0,
 		"agents/get.agent": "root", "comment.kind": "question", "agents/list.cursor": verb.EncodeNameCursor("a", "agents\n\n"),
 		"list.cursor":    verb.EncodeCursor(verb.ListCursor{At: l.private.hypothesis.CreatedAt, Type: "hypothesis", ID: "open-h"}, ""),
@@ -274,6 +278,10 @@ func (g *generator) private(v verb.Info, property string, s *jsonschema.Schema) 
 		}
 	case "scopes":
 		each("scope", "", []pair{paired(labA)})
+	case "consumer_id":
+		if v.Name != verb.Poll.Name { // who polls makes one of its own
+			each("consumer", "", p.consumers)
+		}
 	case "agent":
 		each("id", "", p.agents)
 		each("handle", "@", p.handles)

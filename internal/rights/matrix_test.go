@@ -214,6 +214,19 @@ var matrix = []struct {
 	{"agents/update", "itself", "ddd+|dddd|dddd", request{"may_delegate": false}},
 	{"agents/register", "", "ddd+|dddd|dddd", request{"id": "newcomer", "kind": "human"}},
 
+	// A consumer is its agent's, and takes a token.
+	{"poll", "a consumer", "++++|++++|+d+d", request{"consumer_id": "c"}},
+	{"consumers/get", "own", "++++|++++|+d+d", request{"consumer_id": "c"}},
+	{"consumers/get", "all", "++++|++++|+d+d", request{}},
+	{"consumers/advance", "another's", "nnnn|nnnn|ndnd", request{"consumer_id": "roots", "generation": 1, "event_id": 0}},
+	{"consumers/refuse", "another's", "nnnn|nnnn|ndnd", request{"consumer_id": "roots", "generation": 1, "event_id": 1}},
+	{"consumers/dead_letters", "own", "++++|++++|+d+d", request{"consumer_id": "c"}},
+	{"consumers/dead_letters", "another's", "nnnn|nnnn|ndnd", request{"consumer_id": "roots"}},
+	{"consumers/replay", "own", "++++|++++|+d+d", request{"consumer_id": "c"}},
+	{"consumers/replay", "another's", "nnnn|nnnn|ndnd", request{"consumer_id": "roots"}},
+	{"consumers/rewind", "another's", "nnnn|nnnn|ndnd", request{"consumer_id": "roots", "event_id": 0}},
+	{"consumers/delete", "another's", "nnnn|nnnn|ndnd", request{"consumer_id": "roots"}},
+
 	{"nodes/invite", "", "ddd+|dddd|dddd", request{"lab": "A", "scopes": []any{"lab-a"}}},
 	{"nodes/list", "", "ddd+|dddd|dddd", request{}},
 	{"nodes/revoke", "", "dddn|dddd|dddd", request{"id": "n-nowhere"}},
@@ -380,6 +393,7 @@ func newMatrixWorld(t *testing.T) *matrixWorld {
 		}
 		w.tokens = append(w.tokens, token)
 	}
+	must(t, w.root, verb.Poll, verb.PollRequest{ConsumerID: "roots"})
 	w.join(t, "c-contributor", "commons")
 	w.join(t, "a-contributor", "lab-a")
 	w.join(t, "a-contributor", "commons") // with a token that it has no more

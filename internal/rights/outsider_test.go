@@ -253,7 +253,7 @@ func (o *outsider) state(t *testing.T) map[string]string {
 	sums := map[string]string{}
 	for table, which := range map[string]string{
 		"artifact": "scope = $1 OR type = 'message' AND title LIKE '%' || $2", "artifact_revision": "scope = $1", "paper_key": "scope = $1", "link": "scope = $1", "link_retraction": "link LIKE '%' || $2", "signal": "scope = $1", "event": "scope = $1", "membership": "scope = $1",
-		"agent_seen": "scope = $1", "scope": "id = $1", "agent": "id LIKE $2", "handle": "agent LIKE $2", "participant": "id LIKE $1 || '%' OR (type, id) IN (SELECT type, id FROM artifact WHERE title LIKE '%' || $2)", "idempotency": "actor LIKE $2",
+		"agent_seen": "scope = $1", "scope": "id = $1", "agent": "id LIKE $2", "handle": "agent LIKE $2", "participant": "id LIKE $1 || '%' OR (type, id) IN (SELECT type, id FROM artifact WHERE title LIKE '%' || $2)", "idempotency": "actor LIKE $2", "consumer_subscriptions": "agent LIKE $2",
 		"(SELECT id, lab, scopes, revoked_at FROM edge_node)": "$1 = ANY (scopes)", "revocation": "agent LIKE $2",
 	} {
 		query := "SELECT count(*) || ' ' || coalesce(md5(string_agg(t::text, E'\\n' ORDER BY t::text)), '') FROM " + table + " AS t WHERE $1 <> '' AND $2 <> '' AND (" + which + ")"

@@ -32,6 +32,7 @@ type names struct {
 	nodes      []pair
 	tokens     []pair
 	keys       []pair // of idempotency
+	consumers  []pair // of ada's
 	pmids      []pair // of papers; nothing else is written with them
 	claimed    pair   // a PubMed id of a paper, with which others are made elsewhere
 	doi        pair   // of a paper
@@ -177,6 +178,8 @@ func (l *lab) fill(t *testing.T) {
 		}
 	}
 	p.keys = []pair{{key, newKey()}}
+	must(t, asAda, verb.Poll, verb.PollRequest{ConsumerID: secret + "-consumer"})
+	p.consumers = []pair{paired(secret + "-consumer")}
 	hypothesis := "hypothesis:" + labA + "/" + secret + "-hypothesis"
 	first := must(t, asAda, verb.Get, verb.GetRequest{Ref: mustRef(t, hypothesis)}).Artifact
 	second := must(t, asAda, verb.Update, verb.UpdateRequest{Ref: hypothesis, BaseContentHash: first.ContentHash, Content: object(contents("hypothesis", secret+" again"))})
