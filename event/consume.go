@@ -13,6 +13,10 @@ import (
 // advanceEvery is how often a cursor is moved while events pass.
 const advanceEvery = time.Second
 
+// ErrLast is returned by who is passed an event that it is done with, and wants no
+// more.
+var ErrLast = errors.New("this was the last event wanted")
+
 // Consume passes the events of a durable consumer to each, as [Client.Follow] does,
 // and notes those as done with for which each returned nil: about every second, and
 // at the end. What was passed since then comes again if the program is killed.
@@ -30,11 +34,11 @@ func (c *Client) Consume(ctx context.Context, in verb.SubscribeRequest, each fun
 	var moves sync.WaitGroup
 	moves.Go(func() { a.run(moving) })
 	err := own.Follow(ctx, in, func(e verb.Event) error {
-		if err := each(e); err != nil {
-			return err
+		err := each(e)
+		if err == nil || errors.Is(err, ErrLast) {
+			a.did(e.ID)
 		}
-		a.did(e.ID)
-		return nil
+		return err
 	})
 	stop()
 	moves.Wait()

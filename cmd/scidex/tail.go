@@ -21,6 +21,7 @@ func newTailCmd() *cobra.Command {
 	var since int64
 	var limit int
 	var asJSON bool
+	var consumer string
 	cmd := &cobra.Command{
 		Use:   "tail [TYPE...]",
 		Short: "Show events as they happen",
@@ -29,10 +30,16 @@ or after an event. It goes on where it was when the connection breaks or the ser
 restarts, and leaves no event out.
 
 A TYPE is such as hypothesis.created, or hypothesis.* for all that happens to
-hypotheses; without any, all is shown. --filter is JSONLogic over the event.`,
+hypotheses; without any, all is shown. --filter is JSONLogic over the event.
+
+--consumer names a place that the hub keeps for you: what was shown is not shown again,
+on whatever machine you go on. The types and the filter are kept with it. What is private
+to you and others, such as messages, a node shows with --consumer, or when its types are
+named.`,
 		Example: `  scidex tail
   scidex tail 'hypothesis.*' comment.created
   scidex tail --filter '{">":[{"var":"payload.value"},0]}' '*'
+  scidex tail --consumer nightly 'hypothesis.*'
   scidex tail --since 0 --limit 10 --json | jq .ref.id`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -54,17 +61,21 @@ hypotheses; without any, all is shown. --filter is JSONLogic over the event.`,
 				cmd.PrintErrln("The stream broke off and is taken up again:", printable(err.Error()))
 			}}
 			shown := 0
-			err := client.Follow(cmd.Context(), in, func(e verb.Event) error {
+			follow := client.Follow
+			if consumer != "" {
+				in.ConsumerID, follow = consumer, client.Consume
+			}
+			err := follow(cmd.Context(), in, func(e verb.Event) error {
 				if err := showEvent(cmd.OutOrStdout(), &e, asJSON); err != nil {
 					return err
 				}
 				if shown++; shown == limit {
-					return errShown
+					return event.ErrLast
 				}
 				return nil
 			})
 			switch {
-			case errors.Is(err, errShown), errors.Is(err, context.Canceled):
+			case errors.Is(err, event.ErrLast), errors.Is(err, context.Canceled):
 				return nil
 			case artifact.AsError(err).Code == artifact.CodeValidationFailed:
 				for _, p := range artifact.AsError(err).Problems {
@@ -77,14 +88,12 @@ hypotheses; without any, all is shown. --filter is JSONLogic over the event.`,
 	}
 	r.add(cmd)
 	cmd.Flags().StringVar(&rule, "filter", "", "JSONLogic over the event")
+	cmd.Flags().StringVar(&consumer, "consumer", "", "name of a durable consumer, which is made if it is new, and goes on where it was")
 	cmd.Flags().Int64Var(&since, "since", 0, "event_id after which to begin; 0 for all that are kept (default: from now on)")
 	cmd.Flags().IntVar(&limit, "limit", 0, "end after so many events")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print each event as one line of JSON")
 	return cmd
 }
-
-// errShown ends a tail that has shown what it was asked for.
-var errShown = errors.New("shown")
 
 func showEvent(w io.Writer, e *verb.Event, asJSON bool) error {
 	if asJSON {
