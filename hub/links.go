@@ -145,7 +145,7 @@ func (q *endLinks) page(ctx context.Context, tx pgx.Tx, plan *verb.LinkPlan, lin
 	}
 	defer rows.Close()
 	for rows.Next() {
-		l, err := scanLinkItem(rows, q.direction)
+		l, err := scanLinkItem(rows.Scan, q.direction)
 		if err != nil {
 			return nil, err
 		}
@@ -154,13 +154,13 @@ func (q *endLinks) page(ctx context.Context, tx pgx.Tx, plan *verb.LinkPlan, lin
 	return links, rows.Err()
 }
 
-func scanLinkItem(row pgx.Row, direction string) (l verb.PlacedLink, err error) {
+func scanLinkItem(scan func(...any) error, direction string) (l verb.PlacedLink, err error) {
 	var refs, evidence string
 	var hash []byte
 	var title, state, by *string
 	var revision *int
 	var latest *bool
-	if err := row.Scan(&l.LinkPlace.Link, &l.From, &l.LinkItem.Predicate, &l.To, &l.Scope, &refs, &evidence, &l.CreatedAt, &l.CreatedBy,
+	if err := scan(&l.LinkPlace.Link, &l.From, &l.LinkItem.Predicate, &l.To, &l.Scope, &refs, &evidence, &l.CreatedAt, &l.CreatedBy,
 		&l.LinkPlace.Type, &l.LinkPlace.ID, &hash, &title, &state, &revision, &latest, &by); err != nil {
 		return l, err
 	}

@@ -32,7 +32,7 @@ func (h *Hub) list(ctx context.Context, in verb.ListRequest) (out verb.ListRespo
 	if err != nil {
 		return out, err
 	}
-	if in.Plain() {
+	if in.Plain() && !in.WithLinks() && !in.IncludeSignals {
 		out, err = h.listAll(ctx, c, &in, l)
 	} else {
 		out, err = h.listSome(ctx, c, &in, l)
@@ -213,7 +213,7 @@ func (r *lister) run(ctx context.Context) (out verb.ListResponse, err error) {
 		}
 	}
 	p.end()
-	return out, nil
+	return out, r.more(ctx, conn, &out)
 }
 
 // begin begins the snapshot, and reads in it what is asked beside the page.

@@ -81,23 +81,28 @@ func signalGroups(ctx context.Context, db querier, c *verb.Caller, schema *artif
 		if kind == nil {
 			return nil
 		}
-		last := len(groups) - 1
-		if last < 0 || groups[last].Kind != *kind || groups[last].Dimension != *dimension {
-			a, err := aggregateOf(*kind, *dimension, *n, *voters, *sum, *sumSq)
-			if err != nil {
-				return err
-			}
-			groups = append(groups, artifact.SignalGroup{Aggregate: a})
-			last++
+		if groups, err = grouped(groups, *kind, *dimension, *n, *voters, *sum, *sumSq); err != nil || voter == nil {
+			return err
 		}
-		if voter == nil {
-			return nil
-		}
-		v, err := artifact.ParseDecimal(*value)
-		schema.Add(&groups[last], artifact.SignalRow{Voter: *voter, Value: v, At: at.UTC(), Metadata: []byte(*metadata)}, in.Time(c.Now))
-		return err
+		return addSignal(schema, groups, *voter, *value, *metadata, *at, in.Time(c.Now))
 	})
 	return groups, found, err
+}
+
+// grouped returns groups of which the last one is of a kind and dimension.
+func grouped(groups []artifact.SignalGroup, kind, dimension string, n, voters int64, sum, sumSq string) ([]artifact.SignalGroup, error) {
+	if last := len(groups) - 1; last >= 0 && groups[last].Kind == kind && groups[last].Dimension == dimension {
+		return groups, nil
+	}
+	a, err := aggregateOf(kind, dimension, n, voters, sum, sumSq)
+	return append(groups, artifact.SignalGroup{Aggregate: a}), err
+}
+
+// addSignal adds a signal to the last group.
+func addSignal(schema *artifact.Schema, groups []artifact.SignalGroup, voter, value, metadata string, made, of time.Time) error {
+	v, err := artifact.ParseDecimal(value)
+	schema.Add(&groups[len(groups)-1], artifact.SignalRow{Voter: voter, Value: v, At: made.UTC(), Metadata: []byte(metadata)}, of)
+	return err
 }
 
 func aggregateOf(kind, dimension string, n, voters int64, sum, sumSq string) (a artifact.Aggregate, err error) {

@@ -15,8 +15,8 @@ import (
 
 // An endQueries reads the links of one end in one direction.
 type endQueries struct {
-	direction   string
-	page, count scopedQuery
+	direction           string
+	page, count, listed scopedQuery
 }
 
 const (
@@ -31,8 +31,9 @@ const (
 	ofEnd = `l.{own}_type = ?1 AND l.{own}_id = ?2 AND l.scope IN ({scopes})
 			AND (?3 = '[]' OR l.predicate IN (SELECT value FROM json_each(?3)))
 			AND (?4 = '[]' OR l.{other}_type IN (SELECT value FROM json_each(?4)))`
-	seenLinks = `FROM link AS l LEFT JOIN artifact AS o ON o.type = l.{other}_type AND o.id = l.{other}_id
-		WHERE ` + ofEnd + ` AND (o.scope IN ({scopes}) OR l.{other}_type IN ('` + replicate.LinkType + `', '` + replicate.SignalType + `'))`
+	seenLinks  = seenOfSQL + ` WHERE ` + ofEnd + ` AND ` + seenEndSQL
+	seenOfSQL  = `FROM link AS l LEFT JOIN artifact AS o ON o.type = l.{other}_type AND o.id = l.{other}_id`
+	seenEndSQL = `(o.scope IN ({scopes}) OR l.{other}_type IN ('` + replicate.LinkType + `', '` + replicate.SignalType + `'))`
 	linksOfSQL = `SELECT l.id, l.from_type || ':' || l.from_id, l.predicate, l.to_ref, l.scope, l.evidence_refs, l.evidence, l.created_at, l.created_by,
 			l.{other}_type, l.{other}_id, o.content_hash, o.title, o.state, o.revision, o.is_latest, o.superseded_by
 		` + seenLinks + ` AND (l.predicate, l.{other}_type, l.{other}_id, l.id) > (?5, ?6, ?7, ?8)
@@ -53,6 +54,7 @@ func (q *endQueries) prepare(pool *sql.DB, direction, own, other string) {
 	fill := strings.NewReplacer("{own}", own, "{other}", other, "{max}", strconv.Itoa(verb.MaxLinkCount+1))
 	q.direction = direction
 	q.page.pool, q.page.text = pool, fill.Replace(linksOfSQL)
+	q.listed.pool, q.listed.text = pool, fill.Replace(listedLinksSQL)
 	q.count.pool, q.count.text = pool, fill.Replace(predicatesOfSQL)
 }
 

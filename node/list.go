@@ -42,6 +42,9 @@ func (s *Store) list(ctx context.Context, in verb.ListRequest) (out verb.ListRes
 		return out, err
 	}
 	p.end()
+	if err := p.more(ctx); err != nil {
+		return verb.ListResponse{}, err
+	}
 	return p.out, nil
 }
 

@@ -16,7 +16,7 @@ type readStatements struct {
 	getLink, getSignal                scopedQuery
 	list, listOfType                  scopedQuery
 	search, blindSearch, searchFacets scopedQuery
-	signalsOf, duels                  scopedQuery
+	signalsOf, duels, listedSignals   scopedQuery
 	history, linkPast                 scopedQuery
 	asOfHead, asOfEvents, getAsOf     scopedQuery
 	present, presentLink              scopedQuery
@@ -84,7 +84,7 @@ const (
 func (r *readStatements) prepare(ctx context.Context, pool *sql.DB) error {
 	for q, text := range map[*scopedQuery]string{
 		&r.get: getSQL, &r.getPinned: getPinnedSQL, &r.getFollowed: getFollowedSQL, &r.getLink: getLinkSQL, &r.getSignal: getSignalSQL,
-		&r.signalsOf: signalsOfSQL, &r.duels: duelsSQL, &r.list: listSQL, &r.listOfType: listOfTypeSQL,
+		&r.signalsOf: signalsOfSQL, &r.duels: duelsSQL, &r.listedSignals: listedSignalsSQL, &r.list: listSQL, &r.listOfType: listOfTypeSQL,
 		&r.history: historySQL, &r.linkPast: linkPastSQL,
 		&r.asOfHead: asOfHeadSQL, &r.asOfEvents: asOfEventsSQL, &r.getAsOf: getAsOfSQL,
 		&r.present: presentArtifactSQL, &r.presentLink: presentLinkSQL, &r.presentSignal: presentSignalSQL,

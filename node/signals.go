@@ -91,34 +91,52 @@ func (s *Store) signalGroups(ctx context.Context, tx *sql.Tx, schema *artifact.S
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var kind, dimension, sum, sumSq, voter, value, metadata sql.NullString
-		var n, voters, at sql.NullInt64
-		if err := rows.Scan(&kind, &dimension, &n, &voters, &sum, &sumSq, &voter, &value, &metadata, &at, asOf); err != nil {
+		var r signalRow
+		if err := rows.Scan(append(r.into(), asOf)...); err != nil {
 			return nil, false, err
 		}
-		if found = true; !kind.Valid {
-			continue
-		}
-		last := len(groups) - 1
-		if last < 0 || groups[last].Kind != kind.String || groups[last].Dimension != dimension.String {
-			total, err1 := artifact.ParseSum(sum.String)
-			squares, err2 := artifact.ParseSum(sumSq.String)
-			if err := errors.Join(err1, err2); err != nil {
-				return nil, false, err
-			}
-			groups = append(groups, artifact.SignalGroup{Aggregate: artifact.NewAggregate(kind.String, dimension.String, n.Int64, voters.Int64, total, squares)})
-			last++
-		}
-		if !voter.Valid {
-			continue
-		}
-		v, err := artifact.ParseDecimal(value.String)
-		if err != nil {
+		found = true
+		if groups, err = r.addTo(groups, schema, of); err != nil {
 			return nil, false, err
 		}
-		schema.Add(&groups[last], artifact.SignalRow{Voter: voter.String, Value: v, At: fromMillis(at.Int64), Metadata: []byte(metadata.String)}, of)
 	}
 	return groups, found, rows.Err()
+}
+
+// A signalRow is an aggregate with one of its signals, as far as there are any.
+type signalRow struct {
+	kind, dimension, sum, sumSq, voter, value, metadata sql.NullString
+	n, voters, at                                       sql.NullInt64
+}
+
+func (r *signalRow) into() []any {
+	return []any{&r.kind, &r.dimension, &r.n, &r.voters, &r.sum, &r.sumSq, &r.voter, &r.value, &r.metadata, &r.at}
+}
+
+// addTo adds the row to groups, whose last one it is of, or else begins the next.
+func (r *signalRow) addTo(groups []artifact.SignalGroup, schema *artifact.Schema, of time.Time) ([]artifact.SignalGroup, error) {
+	if !r.kind.Valid {
+		return groups, nil
+	}
+	last := len(groups) - 1
+	if last < 0 || groups[last].Kind != r.kind.String || groups[last].Dimension != r.dimension.String {
+		total, err1 := artifact.ParseSum(r.sum.String)
+		squares, err2 := artifact.ParseSum(r.sumSq.String)
+		if err := errors.Join(err1, err2); err != nil {
+			return nil, err
+		}
+		groups = append(groups, artifact.SignalGroup{Aggregate: artifact.NewAggregate(r.kind.String, r.dimension.String, r.n.Int64, r.voters.Int64, total, squares)})
+		last++
+	}
+	if !r.voter.Valid {
+		return groups, nil
+	}
+	v, err := artifact.ParseDecimal(r.value.String)
+	if err != nil {
+		return nil, err
+	}
+	schema.Add(&groups[last], artifact.SignalRow{Voter: r.voter.String, Value: v, At: fromMillis(r.at.Int64), Metadata: []byte(r.metadata.String)}, of)
+	return groups, nil
 }
 
 // duels returns the duels of a type that the caller may see, by dimension: what

@@ -17,12 +17,18 @@ type ListRequest struct {
 	Limit          int             `json:"limit,omitempty" jsonschema:"artifacts a page, 1 to 200; the default is 50"`
 	Cursor         string          `json:"cursor,omitempty" jsonschema:"next_cursor of the page before, from a request alike but for the cursor"`
 	IncludeContent bool            `json:"include_content,omitempty" jsonschema:"true adds each artifact's content"`
+	IncludeLinks   bool            `json:"include_links,omitempty" jsonschema:"true adds the first links from and to each artifact, with the title and state of what is at the other end"`
+	LinkPredicates []string        `json:"link_predicates,omitempty" jsonschema:"predicates of the links that are added; absent for all"`
+	LinkLimit      int             `json:"link_limit,omitempty" jsonschema:"links of each artifact and direction that are added, 1 to 25; the default is 3"`
+	IncludeSignals bool            `json:"include_signals,omitempty" jsonschema:"true adds what was made of each artifact's signals, by kind and dimension"`
 	Count          bool            `json:"count,omitempty" jsonschema:"true counts all that the filter lets pass, up to 10,000"`
 }
 
 // ListResponse is a page of artifacts, in the order that was asked for.
 type ListResponse struct {
 	Artifacts  []artifact.Artifact `json:"artifacts"`
+	Links      []ListedLinks       `json:"links,omitempty" jsonschema:"the first links of each artifact, in the order of artifacts, when they are asked for"`
+	Signals    []ListedSignals     `json:"signals,omitempty" jsonschema:"what was made of each artifact's signals, in the order of artifacts, when it is asked for"`
 	NextCursor string              `json:"next_cursor,omitempty"`                                                    // absent on the last page
 	Count      *Count              `json:"count,omitempty" jsonschema:"how many the filter lets pass, on all pages"` // when it was asked for
 	Warnings   []artifact.Problem  `json:"warnings,omitempty" jsonschema:"what made the list slow: undeclared_facet and facet_building"`
@@ -72,6 +78,7 @@ func (r *ListRequest) Listing(schema func(typ string) *artifact.Schema, types fu
 	if l.Limit, err = PageSize(r.Limit); err != nil {
 		problems = append(problems, artifact.AsError(err).Problems...)
 	}
+	problems = append(problems, r.checkMore()...)
 	if r.Type != "" && !query.IsEdge(r.Type) && schema(r.Type) == nil {
 		problems = append(problems, artifact.UnknownType(r.Type, types(), "/type"))
 	}

@@ -374,7 +374,15 @@ func listCases() (cases []readCase) {
 			{"type": "schema", "limit": 3},
 			{"type": "hypothesi"},
 			{"limit": 201},
+			{"limit": -1},
 			{"cursor": "x"},
+			{"limit": 20, "include_links": true, "include_signals": true},
+			{"type": "hypothesis", "include_links": true, "link_limit": 1, "include_content": true},
+			{"type": "hypothesis", "limit": 200, "link_predicates": []string{"supports", "comments_on"}, "link_limit": 25, "sort": []string{"title"}, "include_signals": true},
+			{"type": "kg_edge", "limit": 100, "include_links": true, "include_signals": true},
+			{"type": "signal", "limit": 100, "include_links": true},
+			{"link_limit": 26, "limit": -3},
+			{"link_limit": -1},
 		} {
 			cases = append(cases, readCase{verb: "list", request: r, who: who})
 		}

@@ -54,3 +54,43 @@ func TestListEdges(t *testing.T) {
 		}
 	}
 }
+
+// TestListWithLinks lists artifacts with their links and signals, which are those that
+// get answers of each.
+func TestListWithLinks(t *testing.T) {
+	w := newPair(t)
+	ada, adaToken := w.client(t, atHub, "ada", nil, verb.Viewer, verb.Contributor), w.token(t, "ada", nil, verb.Viewer)
+	out := w.token(t, "out", nil, verb.Viewer)
+	for _, l := range [][3]string{
+		{"hypothesis:h", "supports", "paper:p"}, {"hypothesis:i", "supports", "hypothesis:h"}, {"hypothesis:j", "contradicts", "hypothesis:h"}, {"hypothesis:lab-a/h", "supports", "hypothesis:h"},
+	} {
+		w.link(t, ada, l[0], l[1], l[2])
+	}
+	for _, ref := range []string{"hypothesis:h", "hypothesis:lab-a/h"} {
+		must(t, ada, verb.Signal, verb.SignalRequest{Ref: ref, Kind: "vote", Value: "1"})
+	}
+	for token, most := range map[string]int{out: 2, adaToken: 3} {
+		page := alikeAs[verb.ListResponse](t, w, token, "list", request{"type": "hypothesis", "include_links": true, "link_limit": 25, "include_signals": true})
+		if len(page.Links) != len(page.Artifacts) || len(page.Signals) != len(page.Artifacts) {
+			t.Fatalf("%d artifacts with %d links and %d signals", len(page.Artifacts), len(page.Links), len(page.Signals))
+		}
+		for i := range page.Artifacts {
+			ref := page.Artifacts[i].Ref.Current().String()
+			one := alikeAs[verb.GetResponse](t, w, token, "get", request{"ref": ref, "include_links": true, "include_signals": true})
+			if page.Links[i].Ref != ref || text(page.Links[i].Links) != text(one.Links.Links) || len(page.Links[i].More) > 0 {
+				t.Errorf("links of %s = %s, and get has %s", ref, text(page.Links[i]), text(one.Links.Links))
+			}
+			if page.Signals[i].Ref != ref || len(page.Signals[i].Signals) != len(one.Signals) {
+				t.Errorf("signals of %s = %s, and get has %s", ref, text(page.Signals[i]), text(one.Signals))
+			}
+		}
+		page = alikeAs[verb.ListResponse](t, w, token, "list", request{"filter": json.RawMessage(`{"field":"ref","op":"eq","value":"hypothesis:h"}`), "link_limit": 1})
+		if len(page.Links) != 1 || len(page.Links[0].Links) != 2 || !slices.Equal(page.Links[0].More, []string{"in"}) || page.Links[0].Links[1].Target == nil {
+			t.Errorf("one link each way = %s", text(page.Links))
+		}
+		page = alikeAs[verb.ListResponse](t, w, token, "list", request{"filter": json.RawMessage(`{"field":"ref","op":"eq","value":"hypothesis:h"}`), "link_predicates": []string{"supports", "contradicts"}})
+		if n := len(page.Links[0].Links); n != 1+most {
+			t.Errorf("%d links of those predicates, want %d", n, 1+most)
+		}
+	}
+}

@@ -75,7 +75,7 @@ func newGenerator(t *testing.T, l *lab) *generator {
 		"note": text, "patch": []any{map[string]any{"op": "replace", "path": "/title", "value": text}}, "predicate": "derives_from", "reason": text,
 		"recipient": "agent:root", "ref": current(l.open.hypothesis), "revisions": 1, "role": "some-role", "roles": []any{"some-role"}, "scope": artifact.Commons,
 		"scopes": []any{labB}, "state": "investigating", "title": text, "to": current(l.open.paper), "token_id": newKey(), "type": "hypothesis",
-		"value": 1, "version": 1, "weight": 1, "with_history": true, "follow": true, "include_links": true, "include_signals": true, "as_of_seq": head, "all_versions": true, "ref_a": current(l.open.hypothesis), "ref_b": current(l.open.paper), "direction": "in", "predicates": []any{"supports"}, "types": []any{"hypothesis"}, "include_targets": true, "kinds": []any{"vote"}, "at": "2026-01-31T00:00:00Z", "session": true, "to_create_in_batch": true, "auto_merge": true,
+		"value": 1, "version": 1, "weight": 1, "with_history": true, "follow": true, "include_links": true, "link_predicates": []any{"supports"}, "link_limit": 2, "include_signals": true, "as_of_seq": head, "all_versions": true, "ref_a": current(l.open.hypothesis), "ref_b": current(l.open.paper), "direction": "in", "predicates": []any{"supports"}, "types": []any{"hypothesis"}, "include_targets": true, "kinds": []any{"vote"}, "at": "2026-01-31T00:00:00Z", "session": true, "to_create_in_batch": true, "auto_merge": true,
 		"body": text, "replacement_ref": current(l.open.moved), "thread_parent": current(l.open.comment),
 		"items": []any{map[string]any{"op": "signal", "ref": current(l.open.wiki), "kind": "vote", "value": 1}},
 
