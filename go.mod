@@ -3,9 +3,9 @@ module github.com/scidex-ai/substrate
 go 1.26.0
 
 require (
-	github.com/asg017/sqlite-vec-go-bindings v0.1.6
 	github.com/99designs/gqlgen v0.17.98
 	github.com/agnivade/levenshtein v1.2.2
+	github.com/asg017/sqlite-vec-go-bindings v0.1.6
 	github.com/evanphx/json-patch/v5 v5.9.11
 	github.com/golang-jwt/jwt/v5 v5.3.1
 	github.com/google/go-cmp v0.7.0
@@ -17,6 +17,7 @@ require (
 	github.com/klauspost/compress v1.20.4
 	github.com/mattn/go-sqlite3 v1.14.53
 	github.com/pressly/goose/v3 v3.30.1
+	github.com/modelcontextprotocol/go-sdk v1.8.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
@@ -31,7 +32,13 @@ require (
 	golang.org/x/time v0.16.0
 )
 
-require github.com/blevesearch/snowballstem v0.9.0 // indirect
+require (
+	github.com/blevesearch/snowballstem v0.9.0 // indirect
+	github.com/segmentio/asm v1.2.1 // indirect
+	github.com/segmentio/encoding v0.5.4 // indirect
+	github.com/yosida95/uritemplate/v3 v3.0.2 // indirect
+	golang.org/x/oauth2 v0.37.0 // indirect
+)
 
 require (
 	github.com/anishathalye/porcupine v1.3.1 // indirect

@@ -8,6 +8,7 @@ import (
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/event"
+	"github.com/scidex-ai/substrate/mcp"
 	"github.com/scidex-ai/substrate/replicate"
 	"github.com/scidex-ai/substrate/verb"
 )
@@ -19,7 +20,9 @@ func (h *Hub) Handler(metrics http.Handler, done <-chan struct{}) http.Handler {
 	limiter := verb.NewLimiter(h.config.Limits, h.config.TrustedProxies)
 	origins := verb.Origins(h.config.Origins)
 	mux := http.NewServeMux()
-	mux.Handle(verb.PathPrefix, (&verb.Server{Registry: registry, Verifier: verifier, Limiter: limiter, Log: h.log}).Handler())
+	verbs := &verb.Server{Registry: registry, Verifier: verifier, Limiter: limiter, Log: h.log}
+	mux.Handle(verb.PathPrefix, verbs.Handler())
+	mux.Handle(mcp.Path, mcp.HTTP(verbs, h.config.Version))
 	session := &verb.Session{
 		Verifier: verifier, Origins: origins, Limiter: limiter, Log: h.log,
 		Mint:   func(_ context.Context, token string) (string, error) { return h.SigningKey().Renew(token) },

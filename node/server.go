@@ -14,6 +14,7 @@ import (
 	"github.com/scidex-ai/substrate/event"
 	"github.com/scidex-ai/substrate/graph"
 	"github.com/scidex-ai/substrate/graph/transport"
+	"github.com/scidex-ai/substrate/mcp"
 	"github.com/scidex-ai/substrate/replicate"
 	"github.com/scidex-ai/substrate/verb"
 )
@@ -63,7 +64,9 @@ func (n *Node) Server(metrics http.Handler) *Server {
 	})
 	mux := http.NewServeMux()
 	mux.Handle("/graphql", n.begun(limiter, n.authenticated(limiter, n.consistent(gql))))
-	mux.Handle(verb.PathPrefix, n.begun(limiter, n.consistent((&verb.Server{Registry: registry, Verifier: n.verifier, Limiter: limiter, Log: n.log}).Handler())))
+	verbs := &verb.Server{Registry: registry, Verifier: n.verifier, Limiter: limiter, Log: n.log}
+	mux.Handle(verb.PathPrefix, n.begun(limiter, n.consistent(verbs.Handler())))
+	mux.Handle(mcp.Path, n.begun(limiter, n.consistent(mcp.HTTP(verbs, n.config.Version))))
 	mux.Handle(verb.SubscribePath, n.begun(limiter, n.authenticated(limiter, n.consistent(&event.Stream{
 		Source: n, Log: n.log, Access: n.access.Changed, Done: done, Durable: n.consumers.streamOffline, Pass: n.consumers.pass(done),
 	}))))

@@ -1,6 +1,7 @@
 package verb
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -75,18 +76,59 @@ func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
 		WriteError(ctx, w, s.Log, err)
 		return
 	}
-	out, err := b.callJSON(ctx, raw, func(in any) error {
-		if items := weight(in); items > 1 {
-			return s.Limiter.Allow(ctx, caller, class, items-1) // one was counted before it was read
-		}
-		return nil
-	})
+	out, err := s.run(ctx, caller, b, raw)
 	if err != nil {
 		WriteError(ctx, w, s.Log, err)
 		return
 	}
 	w.Header().Set("X-Request-Id", caller.RequestID)
 	WriteJSON(w, http.StatusOK, out)
+}
+
+// Call runs a verb for the caller in ctx as one that came by HTTP, with the same
+// limits, and returns its answer in JSON, or an [artifact.Error]: for other doors.
+func (s *Server) Call(ctx context.Context, name string, raw json.RawMessage) (json.RawMessage, error) {
+	answer, err := s.call(ctx, name, raw)
+	if err != nil {
+		return nil, told(ctx, s.Log, err)
+	}
+	return answer, nil
+}
+
+func (s *Server) call(ctx context.Context, name string, raw json.RawMessage) (json.RawMessage, error) {
+	caller, err := CallerFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b, ok := s.Registry.byName[name]
+	if !ok {
+		return nil, s.Registry.unknownVerb(name)
+	}
+	limit := int64(MaxRequestBytes)
+	if name == Batch.Name {
+		limit = MaxBatchBytes
+	}
+	if int64(len(raw)) > limit {
+		return nil, bodyError(&http.MaxBytesError{Limit: limit}, limit)
+	}
+	if err := s.Limiter.Allow(ctx, caller, Class(b.effect), 1); err != nil {
+		return nil, err
+	}
+	out, err := s.run(ctx, caller, b, raw)
+	if err != nil {
+		return nil, err
+	}
+	return encodeJSON(out)
+}
+
+// run runs a verb, one of which the limiter has counted.
+func (s *Server) run(ctx context.Context, caller *Caller, b *binding, raw []byte) (any, error) {
+	return b.callJSON(ctx, raw, func(in any) error {
+		if items := weight(in); items > 1 {
+			return s.Limiter.Allow(ctx, caller, Class(b.effect), items-1) // one was counted before it was read
+		}
+		return nil
+	})
 }
 
 // readBody reads a body of at most limit bytes, and waits no longer for one that
@@ -188,6 +230,19 @@ func withRequestID(ctx context.Context, w http.ResponseWriter, head http.Header)
 // WriteError writes an error's body with its status. What is no
 // [artifact.Error] is logged and answered as internal_error.
 func WriteError(ctx context.Context, w http.ResponseWriter, log *slog.Logger, err error) {
+	e := told(ctx, log, err)
+	status := Status(e)
+	if status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="scidex"`)
+	}
+	if e.RetryAfterMS > 0 {
+		w.Header().Set("Retry-After", retryAfter(e))
+	}
+	WriteJSON(w, status, e)
+}
+
+// told returns an error as callers are told it, and logs one that is the program's own.
+func told(ctx context.Context, log *slog.Logger, err error) *artifact.Error {
 	e := *artifact.AsError(err) // a copy: the request id is this answer's
 	if e.RequestID == "" {
 		e.RequestID, _ = ctx.Value(requestIDKey{}).(string)
@@ -195,14 +250,7 @@ func WriteError(ctx context.Context, w http.ResponseWriter, log *slog.Logger, er
 	if e.Code == artifact.CodeInternal && log != nil && ctx.Err() == nil {
 		log.ErrorContext(ctx, "request failed", "request_id", e.RequestID, "err", err)
 	}
-	status := Status(&e)
-	if status == http.StatusUnauthorized {
-		w.Header().Set("WWW-Authenticate", `Bearer realm="scidex"`)
-	}
-	if e.RetryAfterMS > 0 {
-		w.Header().Set("Retry-After", retryAfter(&e))
-	}
-	WriteJSON(w, status, &e)
+	return &e
 }
 
 // retryAfter returns the header's value, in whole seconds.
@@ -221,14 +269,19 @@ func NotServed(log *slog.Logger) http.HandlerFunc {
 func WriteJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		status = http.StatusInternalServerError
-		b.Reset()
-		b.WriteString(`{"error":"internal_error","message":"the answer could not be encoded"}`)
+	raw, err := encodeJSON(v)
+	if err != nil {
+		status, raw = http.StatusInternalServerError, []byte(`{"error":"internal_error","message":"the answer could not be encoded"}`)
 	}
 	w.WriteHeader(status)
-	_, _ = io.WriteString(w, b.String()) // the client may be gone; nobody is left to tell
+	_, _ = w.Write(raw) // the client may be gone; nobody is left to tell
+}
+
+// encodeJSON encodes an answer, in one line.
+func encodeJSON(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return b.Bytes(), err
 }
