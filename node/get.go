@@ -105,7 +105,7 @@ func (s *Store) diff(ctx context.Context, in verb.DiffRequest) (out verb.DiffRes
 		for i, ref := range []artifact.Ref{in.RefA, in.RefB} {
 			err := s.readOne(ctx, tx, &verb.GetRequest{Ref: ref}, &sides[i])
 			if errors.Is(err, sql.ErrNoRows) {
-				return s.notFoundAt(ctx, ref, [...]string{"/ref_a", "/ref_b"}[i])
+				return s.notFoundAt(ref, [...]string{"/ref_a", "/ref_b"}[i])
 			} else if err != nil {
 				return err
 			}

@@ -102,7 +102,7 @@ func (s *Store) present(ctx context.Context, tx *sql.Tx, ref artifact.Ref, asOf 
 // absent turns an error of a read of a ref into what the caller is told.
 func (s *Store) absent(ctx context.Context, err error, ref artifact.Ref) error {
 	if errors.Is(err, sql.ErrNoRows) {
-		return s.notFound(ctx, ref)
+		return s.notFound(ref)
 	}
 	return err
 }

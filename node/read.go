@@ -226,11 +226,11 @@ func scanArtifact(scan func(...any) error, more ...any) (artifact.Artifact, erro
 }
 
 // notFound is the error of the ref of what is not there.
-func (s *Store) notFound(ctx context.Context, ref artifact.Ref) error {
-	return s.notFoundAt(ctx, ref, "/ref")
+func (s *Store) notFound(ref artifact.Ref) error {
+	return s.notFoundAt(ref, "/ref")
 }
 
-func (s *Store) notFoundAt(ctx context.Context, ref artifact.Ref, at string) error {
+func (s *Store) notFoundAt(ref artifact.Ref, at string) error {
 	return artifact.NotFound(ref.String()).Typed(ref, append(s.typeNames(), replicate.LinkType, replicate.SignalType), at)
 }
 

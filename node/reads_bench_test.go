@@ -96,6 +96,7 @@ func rareWord(n int) string {
 }
 
 func fillGenes(b *testing.B, w *world) (many int) {
+	b.Helper()
 	many = readArtifacts
 	if n, err := strconv.Atoi(os.Getenv("SCIDEX_BENCH_ARTIFACTS")); err == nil {
 		many = n
@@ -177,6 +178,7 @@ func request(conn io.Writer, in *bufio.Reader, path, token, body string) error {
 
 // newFloors serves the same answers from the same file by hand.
 func newFloors(b *testing.B, path string) (url string) {
+	b.Helper()
 	db, err := sql.Open("sqlite3", "file:"+path+"?mode=ro&_query_only=true&_cache_size=-8192")
 	if err != nil {
 		b.Fatal(err)

@@ -274,7 +274,7 @@ func WriteJSON(w http.ResponseWriter, status int, v any) {
 		status, raw = http.StatusInternalServerError, []byte(`{"error":"internal_error","message":"the answer could not be encoded"}`)
 	}
 	w.WriteHeader(status)
-	_, _ = w.Write(raw) // the client may be gone; nobody is left to tell
+	_, _ = w.Write(raw) //nolint:gosec // JSON, and said to be; the client may be gone: nobody is left to tell
 }
 
 // encodeJSON encodes an answer, in one line.

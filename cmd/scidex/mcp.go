@@ -41,11 +41,10 @@ Diagnostics go to standard error.`,
 					return answer, client.Invoke(ctx, name, request, &answer)
 				},
 			})
-			err = mcp.ServeStdio(cmd.Context(), server)
-			if cmd.Context().Err() != nil {
-				return nil // it was told to stop
+			if err := mcp.ServeStdio(cmd.Context(), server); err != nil && cmd.Context().Err() == nil {
+				return err
 			}
-			return err
+			return nil // it was told to stop, or the client is done
 		},
 	}
 	r.add(cmd)
