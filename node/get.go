@@ -20,7 +20,7 @@ func (s *Store) get(ctx context.Context, in verb.GetRequest) (out verb.GetRespon
 		err = s.oneState(ctx, func(tx *sql.Tx) error { return s.getMore(ctx, tx, &in, &out) })
 	}
 	if err != nil {
-		return verb.GetResponse{}, s.absent(ctx, err, in.Ref)
+		return verb.GetResponse{}, s.absent(err, in.Ref)
 	}
 	return out, nil
 }

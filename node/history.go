@@ -51,7 +51,7 @@ func (s *Store) history(ctx context.Context, in verb.HistoryRequest) (out verb.H
 		err = page.Finish(&out)
 	}
 	if err != nil {
-		return verb.HistoryResponse{}, s.absent(ctx, err, in.Ref.Current())
+		return verb.HistoryResponse{}, s.absent(err, in.Ref.Current())
 	}
 	return out, nil
 }

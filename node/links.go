@@ -63,7 +63,7 @@ func (s *Store) links(ctx context.Context, in verb.LinksRequest) (out verb.Links
 		return out, err
 	}
 	if err := s.oneState(ctx, func(tx *sql.Tx) error { return s.linksIn(ctx, tx, &in, &out) }); err != nil {
-		return verb.LinksResponse{}, s.absent(ctx, err, in.Ref.Current())
+		return verb.LinksResponse{}, s.absent(err, in.Ref.Current())
 	}
 	return out, nil
 }
@@ -100,7 +100,7 @@ func (s *Store) present(ctx context.Context, tx *sql.Tx, ref artifact.Ref, asOf 
 }
 
 // absent turns an error of a read of a ref into what the caller is told.
-func (s *Store) absent(ctx context.Context, err error, ref artifact.Ref) error {
+func (s *Store) absent(err error, ref artifact.Ref) error {
 	if errors.Is(err, sql.ErrNoRows) {
 		return s.notFound(ref)
 	}

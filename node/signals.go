@@ -29,7 +29,7 @@ func (s *Store) signals(ctx context.Context, in verb.SignalsRequest) (out verb.S
 		return out, err
 	}
 	if err := s.oneState(ctx, func(tx *sql.Tx) error { return s.signalsIn(ctx, tx, &in, &out) }); err != nil {
-		return verb.SignalsResponse{}, s.absent(ctx, err, in.Ref.Current())
+		return verb.SignalsResponse{}, s.absent(err, in.Ref.Current())
 	}
 	return out, nil
 }
