@@ -54,7 +54,8 @@ type createOp struct {
 	papers     []citation         // what a paper is cited by
 	words      *words             // what it is found by; nil: made when decided
 	warnings   []artifact.Problem // decided
-	addressees []string           // of a type with participants, loaded
+	addressees []string           // of a type with participants, its author among them; loaded, as is mail
+	mail       *mail
 }
 
 // newCreate checks all of a request that can be checked without the database.
@@ -248,30 +249,25 @@ func checkSignatures(given []json.RawMessage) ([]byte, []artifact.Problem) {
 
 // insertParticipantQuery may meet an agent twice: as author and addressee.
 const insertParticipantQuery = `
-	INSERT INTO participant (type, id, agent) VALUES ($1, $2, $3)
+	INSERT INTO participant (type, id, agent) SELECT $1, $2, k.agent FROM unnest($3::text[]) AS k (agent)
 	ON CONFLICT DO NOTHING`
 
 var _ loader = (*createOp)(nil)
 
 // load implements loader: it finds whom an artifact is for whose type has
 // participants.
-func (o *createOp) load(ctx context.Context, db querier, s *state) error {
+func (o *createOp) load(ctx context.Context, db querier, s *state) (err error) {
 	o.addressees = nil
 	if o.schema.Visibility != artifact.VisibilityParticipants {
 		return nil
 	}
-	var addressed struct{ Recipient string }
-	if err := json.Unmarshal(o.content, &addressed); err != nil {
+	if o.mail, err = readMail(ctx, db, s, o); err != nil {
 		return err
 	}
-	agents, err := resolve(ctx, db, s.caller, addressed.Recipient)
-	if err != nil {
-		return err
+	o.addressees = append([]string{s.caller.Actor.ID}, o.mail.recipients...)
+	if o.mail.everyone {
+		o.addressees = append(o.addressees, anyParticipant)
 	}
-	if len(agents) == 0 {
-		return verb.UnknownRecipient("/content/recipient", addressed.Recipient)
-	}
-	o.addressees = append([]string{s.caller.Actor.ID}, agents...)
 	return nil
 }
 
@@ -381,10 +377,15 @@ func (o *createOp) decide(s *state) error {
 		return err
 	}
 	s.putFacets(h, nil, o.content)
-	for _, agent := range o.addressees {
-		s.also(insertParticipantQuery, h.Type, h.ID, agent)
+	told := map[string]any{"revision": 1}
+	if o.addressees != nil {
+		s.also(insertParticipantQuery, h.Type, h.ID, o.addressees)
+		if h.Type == messageType {
+			s.putMail(h, o.mail)
+		}
+		told["recipient"] = o.mail.content.Recipient
 	}
-	err := s.addHead(h, &eventOf{typ: h.Type + ".created", ref: o.ref.String(), payload: map[string]any{"revision": 1}})
+	err := s.addHead(h, &eventOf{typ: h.Type + ".created", ref: o.ref.String(), payload: told})
 	if err != nil {
 		return err
 	}

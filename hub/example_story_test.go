@@ -183,6 +183,7 @@ func (s *story) tellAll() []verb.Example {
 	admin, ada, bo := s.client("root", verb.Admin), s.client("ada", verb.Contributor), s.client("bo", verb.Contributor)
 	chair := s.client("chair", verb.Reviewer)
 	s.people(admin, ada)
+	s.mail(admin, ada)
 	s.documents(ada, bo)
 	s.updates(ada, bo, chair)
 	s.remarks(ada, bo, chair)
@@ -216,6 +217,22 @@ func (s *story) people(admin, ada *verb.Client) {
 	tell(s, ada, "By handle", verb.AgentsGet, verb.AgentsGetRequest{Agent: "@ada"})
 	tell(s, admin, "Programs alone", verb.AgentsList, verb.AgentsListRequest{Kind: "ai_local"})
 	tell(s, ada, "Whom a role means", verb.AgentsResolve, verb.AgentsResolveRequest{Recipient: "agents:role:citation-reviewer"})
+}
+
+// mail: what agents tell each other, and nobody else.
+func (s *story) mail(admin, ada *verb.Client) {
+	curie := s.client("curie", verb.Contributor)
+	asked := tell(s, ada, "Ask an agent for something", verb.MessagesSend, verb.MessagesSendRequest{
+		Recipient: "@curie", Subject: "The dose", Body: "Please read what was written on the dose of APP since 2020.", Priority: "high",
+	})
+	refuse(s, ada, "Nobody is called so", string(artifact.CodeValidationFailed), verb.MessagesSend, verb.MessagesSendRequest{Recipient: "@marie", Body: "Hello"})
+	tell(s, curie, "What is open", verb.Mailbox, verb.MailboxRequest{})
+	tell(s, curie, "You have read it", verb.MessagesAck, verb.MessagesAckRequest{Ref: asked.Ref.Current().String(), Status: verb.AckRead})
+	tell(s, curie, "Ask back, in the same thread", verb.MessagesSend, verb.MessagesSendRequest{Recipient: "@ada", Body: "In trisomy too?", InReplyTo: asked.Ref.Current().String()})
+	tell(s, curie, "Done, with an answer", verb.MessagesAck, verb.MessagesAckRequest{Ref: asked.Ref.Current().String(), Response: "Three papers, all in the wiki."})
+	refuse(s, curie, "What is done stays done", string(artifact.CodeLifecycleViolation), verb.MessagesAck, verb.MessagesAckRequest{Ref: asked.Ref.Current().String(), Status: verb.AckRejected})
+	tell(s, ada, "What became of what you sent", verb.MessagesList, verb.MessagesListRequest{Box: verb.BoxSent})
+	refuse(s, admin, "To an admin it is not there", string(artifact.CodeNotFound), verb.MessagesAck, verb.MessagesAckRequest{Ref: asked.Ref.Current().String()})
 }
 
 // documents: a paper, a gene, and what is claimed of them.

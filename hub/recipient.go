@@ -93,13 +93,3 @@ func answered(a *replicate.Agent) verb.Agent {
 		MayDelegate: a.MayDelegate, CreatedAt: a.CreatedAt.Truncate(time.Millisecond), UpdatedAt: a.UpdatedAt.Truncate(time.Millisecond),
 	}
 }
-
-// resolve returns the agents that a recipient means, as far as the caller may
-// know of them; for agents:* it is [anyParticipant].
-func resolve(ctx context.Context, db querier, c *verb.Caller, recipient string) ([]string, error) {
-	out, err := verb.Recipients(ctx, agentSource{db, c}, c, recipient)
-	if out.Everyone {
-		return []string{anyParticipant}, err
-	}
-	return out.Agents, err
-}

@@ -76,6 +76,10 @@ var errorsOf = map[string][]string{
 	ConsumersDeadLetters.Name: {string(artifact.CodeNotFound)},
 	ConsumersReplay.Name:      {string(artifact.CodeNotFound)},
 	ConsumersDelete.Name:      {string(artifact.CodeNotFound)},
+	MessagesSend.Name: {},
+	MessagesList.Name: {},
+	MessagesAck.Name:  {string(artifact.CodeNotFound), string(artifact.CodeLifecycleViolation)},
+	Mailbox.Name:      {},
 
 	NodesInvite.Name: {},
 	NodesList.Name:   {},

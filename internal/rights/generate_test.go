@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -52,6 +53,7 @@ var always = map[string][]string{
 
 // instead are the properties in whose place an optional one stands.
 var instead = map[string][]string{
+	"messages/list.thread": {"box"},
 	"unlink.from": {"ref"}, "unlink.predicate": {"ref"}, "unlink.to": {"ref"},
 }
 
@@ -78,6 +80,10 @@ func newGenerator(t *testing.T, l *lab) *generator {
 		"value": 1, "version": 1, "weight": 1, "with_history": true, "follow": true, "include_links": true, "link_predicates": []any{"supports"}, "link_limit": 2, "include_signals": true, "as_of_seq": head, "all_versions": true, "ref_a": current(l.open.hypothesis), "ref_b": current(l.open.paper), "direction": "in", "predicates": []any{"supports"}, "types": []any{"hypothesis"}, "include_targets": true, "kinds": []any{"vote"}, "at": "2026-01-31T00:00:00Z", "session": true, "to_create_in_batch": true, "auto_merge": true,
 		"body": text, "replacement_ref": current(l.open.moved), "thread_parent": current(l.open.comment),
 		"items": []any{map[string]any{"op": "signal", "ref": current(l.open.wiki), "kind": "vote", "value": 1}},
+
+		"box": verb.BoxInbox, "thread": "message:m-open", "ack_status": verb.AckAny, "priority": "high", "include_archived": true, "subject": text,
+		"in_reply_to": "message:m-open", "response": text, "messages/ack.ref": "message:m-open", "messages/ack.status": verb.AckRead,
+		"messages/list.cursor": (&verb.MessagesListRequest{}).NextCursor(verb.MailPlace{At: time.UnixMilli(1), ID: "m-open"}),
 
 		"query": "something", "mode": verb.SearchLexical, "highlight": true, "rerank": false, "facets": []any{"type", "scope"},
 		"search.filter": map[string]any{"field": "state", "op": "eq", "value": "proposed"},
@@ -228,7 +234,7 @@ func (g *generator) private(v verb.Info, property string, s *jsonschema.Schema) 
 				real: request{"ref": g.l.open.moved.Current().String(), property: p.past.real}, twin: request{"ref": g.l.open.moved.Current().String(), property: p.past.twin},
 			},
 		)
-	case "ref_a", "ref_b", "from", "to", "evidence_refs", "replacement_ref", "thread_parent":
+	case "ref_a", "ref_b", "from", "to", "evidence_refs", "replacement_ref", "thread_parent", "in_reply_to", "thread":
 		for _, r := range p.refs {
 			set(r.real, r.pair, text)
 		}

@@ -206,6 +206,12 @@ var matrix = []struct {
 	{"agents/get", "lab-a", "nnnn|++++|nd+n", request{"agent": "a-other"}},
 	{"agents/get", "lab-b", "nnnn|nnnn|+dnn", request{"agent": "b-contributor"}},
 	{"agents/list", "", "++++|++++|+d++", request{}},
+	// A message is its sender's and its recipients' alone.
+	{"messages/send", "commons", "d+dd|dddd|dddd", request{"recipient": "agent:root", "body": "something"}},
+	{"messages/send", "lab-a", "dvdd|d+dd|vddd", request{"recipient": "agents:*", "body": "something", "scope": "lab-a"}},
+	{"messages/list", "", "++++|++++|+d+d", request{}},
+	{"messages/ack", "another's", "nnnn|nnnn|ndnd", request{"ref": "message:m-none"}},
+	{"mailbox", "", "++++|++++|+d+d", request{}},
 	{"agents/resolve", "commons", "++++|++++|+d++", request{"recipient": "agent:root"}},
 	{"agents/resolve", "lab-a", "nnnn|++++|nd+n", request{"recipient": "agent:a-other"}},
 	{"agents/update", "oneself", "d+++|d+++|+ddd", request{"title": "New"}},

@@ -183,6 +183,13 @@ func (g *generator) cursors(v verb.Info, property string) (all []variant) {
 	case verb.Search.Name: // it stands on a number of hits
 	case verb.AgentsList.Name:
 		set("of an agent", verb.EncodeNameCursor(ada, "agents\n\n"), verb.EncodeNameCursor(twin(ada), "agents\n\n"), nil, nil)
+	case verb.MessagesList.Name:
+		for _, in := range []verb.MessagesListRequest{{}} {
+			at := func(id string) string {
+				return in.NextCursor(verb.MailPlace{At: g.l.private.hypothesis.CreatedAt, ID: id})
+			}
+			set("of a message", at(g.l.private.mail.real), at(g.l.private.mail.twin), nil, nil)
+		}
 	case verb.ScopesMembers.Name:
 		for _, scope := range []string{labA, labB} {
 			set("of a member of "+scope, verb.EncodeNameCursor(ada, "members "+scope), verb.EncodeNameCursor(twin(ada), "members "+twin(scope)),
