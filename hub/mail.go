@@ -29,7 +29,8 @@ type mail struct {
 	recipients []string // in order; none for everyone
 	everyone   bool
 	thread     string // id of the message that the thread began with; "" for this one
-	scope      string // of the message that it answers; "" for none
+	answered   string // who sent the message that it answers; "" for none, as for scope
+	scope      string // of that message
 }
 
 const (
@@ -39,7 +40,7 @@ const (
 		INSERT INTO delivery (recipient, message, sent_at, status, response)
 		SELECT k.agent, $1, $2, 'pending', '' FROM unnest($3::text[]) AS k (agent)`
 	threadQueryOf = `
-		SELECT m.thread, a.scope
+		SELECT m.thread, m.sender, a.scope
 		FROM mail m JOIN artifact a ON a.type = 'message' AND a.id = m.message
 		WHERE m.message = $3 AND` + visible
 )
@@ -65,6 +66,9 @@ func readMail(ctx context.Context, db querier, s *state, o *createOp) (*mail, er
 		if err := m.readThread(ctx, db, s); err != nil {
 			return nil, err
 		}
+		if to == "agent:"+m.answered { // who wrote to the caller is known to it, by that alone
+			m.recipients = []string{m.answered}
+		}
 	}
 	// Of a scope that the caller may not know of, decide tells that alone.
 	if scope := o.scopeOf(m); scope != artifact.Commons && slices.Contains(s.scopes, scope) {
@@ -89,7 +93,7 @@ func (m *mail) readThread(ctx context.Context, db querier, s *state) error {
 	if fault != nil {
 		return artifact.Invalid(*fault)
 	}
-	err := db.QueryRow(ctx, threadQueryOf, s.scopes, s.caller.Actor.ID, ref.ID).Scan(&m.thread, &m.scope)
+	err := db.QueryRow(ctx, threadQueryOf, s.scopes, s.caller.Actor.ID, ref.ID).Scan(&m.thread, &m.answered, &m.scope)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return artifact.Invalid(artifact.Problem{
 			Path: at, Constraint: "thread", Value: artifact.Received(m.content.InReplyTo), Message: "a message answers one that you sent or that was sent to you",

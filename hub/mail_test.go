@@ -168,6 +168,19 @@ func TestMailbox(t *testing.T) {
 			}
 		}
 	})
+	t.Run("an answer reaches who was never seen", func(t *testing.T) {
+		zoe := f.member(t.Context(), "zoe", verb.Viewer, verb.Contributor)
+		asked := f.mustSend(t, zoe, verb.MessagesSendRequest{Recipient: "agent:bob", Body: "Hello"})
+		in := verb.MessagesSendRequest{Recipient: "agent:zoe", Body: "Hello, zoe"}
+		if _, err := verb.MessagesSend.Call(as["bob"], f.verbs, in); code(err) != "validation_failed" {
+			t.Errorf("out of the blue = %v", err)
+		}
+		in.InReplyTo = asked.Ref.String()
+		f.mustSend(t, as["bob"], in)
+		if got := f.inbox(t, zoe, verb.MessagesListRequest{}); len(got) != 1 {
+			t.Errorf("zoe has %q", got)
+		}
+	})
 	t.Run("an idempotency key sends once", func(t *testing.T) {
 		in := verb.MessagesSendRequest{Recipient: "agent:eve", Body: "once", WriteOptions: verb.WriteOptions{IdempotencyKey: uuid.NewString()}}
 		one, two := f.mustSend(t, as["ada"], in), f.mustSend(t, as["ada"], in)

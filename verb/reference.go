@@ -161,6 +161,19 @@ func writeRows(b *bytes.Buffer, within string, s *jsonschema.Schema, request boo
 // answerFields say what fields mean that have no text of their own; they mean the
 // same wherever they stand.
 var answerFields = map[string]string{
+	"ack_at":                "when the status last changed; absent while pending",
+	"ack_status":            "pending, read, completed or rejected",
+	"archived":              "it was completed more than 90 days ago",
+	"body":                  "the text",
+	"in_reply_to":           "ref of the message that it answers",
+	"messages":              "the page",
+	"pending":               "messages with which nothing was done yet",
+	"priority":              "low, normal or high",
+	"read":                  "messages that are read and no more",
+	"recipient":             "id of the agent",
+	"response":              "what the recipient answered",
+	"sent_at":               "when it was sent",
+	"subject":               "one line; empty: none",
 	"additional_signatures": "as they are stored",
 	"agent":                 "an agent's id, or the agent",
 	"agents":                "the agents: ids, or all that may be known of each",
