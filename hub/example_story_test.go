@@ -228,7 +228,6 @@ func (s *story) mail(admin, ada *verb.Client) {
 	refuse(s, ada, "Nobody is called so", string(artifact.CodeValidationFailed), verb.MessagesSend, verb.MessagesSendRequest{Recipient: "@marie", Body: "Hello"})
 	tell(s, curie, "What is open", verb.Mailbox, verb.MailboxRequest{})
 	tell(s, curie, "You have read it", verb.MessagesAck, verb.MessagesAckRequest{Ref: asked.Ref.Current().String(), Status: verb.AckRead})
-	tell(s, curie, "Ask back, in the same thread", verb.MessagesSend, verb.MessagesSendRequest{Recipient: "agent:ada", Body: "In trisomy too?", InReplyTo: asked.Ref.Current().String()})
 	tell(s, curie, "Done, with an answer", verb.MessagesAck, verb.MessagesAckRequest{Ref: asked.Ref.Current().String(), Response: "Three papers, all in the wiki."})
 	refuse(s, curie, "What is done stays done", string(artifact.CodeLifecycleViolation), verb.MessagesAck, verb.MessagesAckRequest{Ref: asked.Ref.Current().String(), Status: verb.AckRejected})
 	tell(s, ada, "What became of what you sent", verb.MessagesList, verb.MessagesListRequest{Box: verb.BoxSent})

@@ -81,8 +81,8 @@ func newGenerator(t *testing.T, l *lab) *generator {
 		"body": text, "replacement_ref": current(l.open.moved), "thread_parent": current(l.open.comment),
 		"items": []any{map[string]any{"op": "signal", "ref": current(l.open.wiki), "kind": "vote", "value": 1}},
 
-		"box": verb.BoxInbox, "thread": "message:m-open", "ack_status": verb.AckAny, "priority": "high", "include_archived": true, "subject": text,
-		"in_reply_to": "message:m-open", "response": text, "messages/ack.ref": "message:m-open", "messages/ack.status": verb.AckRead,
+		"box": verb.BoxInbox, "thread": l.open.mail, "ack_status": verb.AckAny, "priority": "high", "include_archived": true, "subject": text,
+		"in_reply_to": l.open.mail, "response": text, "messages/ack.ref": l.open.mail, "messages/ack.status": verb.AckRead,
 		"messages/list.cursor": (&verb.MessagesListRequest{}).NextCursor(verb.MailPlace{At: time.UnixMilli(1), ID: "m-open"}),
 
 		"query": "something", "mode": verb.SearchLexical, "highlight": true, "rerank": false, "facets": []any{"type", "scope"},

@@ -64,6 +64,7 @@ type remark struct {
 // opened are names that everyone in the tests may know.
 type opened struct {
 	hypothesis, paper, wiki, inLabB, moved, comment artifact.Ref // pinned
+	mail                                            string       // ref of root's message to itself
 	retired, link, vote                             string       // a ref of what was superseded; of root's link from hypothesis to paper; of root's vote on hypothesis
 }
 
@@ -283,6 +284,7 @@ func (l *lab) publish(t *testing.T) {
 		l.private.refs = append(l.private.refs, refPair(aside.Ref.Current(), aside.ContentHash))
 		l.private.asides = append(l.private.asides, remark{in.Ref, likeUUID(aside.Ref.Current().String())})
 	}
+	l.open.mail = must(t, l.root, verb.MessagesSend, verb.MessagesSendRequest{Recipient: "agent:root", Body: "what is open"}).Ref.Current().String()
 	at := create("hypothesis", "moved-h", "")
 	move := func(scope string) {
 		must(t, l.root, verb.Move, verb.MoveRequest{Ref: at.Current().String(), Scope: scope, BaseContentHash: at.Hash, Reason: "to try it"})
