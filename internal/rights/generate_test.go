@@ -54,7 +54,7 @@ var always = map[string][]string{
 // instead are the properties in whose place an optional one stands.
 var instead = map[string][]string{
 	"messages/list.thread": {"box"},
-	"unlink.from": {"ref"}, "unlink.predicate": {"ref"}, "unlink.to": {"ref"},
+	"unlink.from":          {"ref"}, "unlink.predicate": {"ref"}, "unlink.to": {"ref"},
 }
 
 func newGenerator(t *testing.T, l *lab) *generator {
