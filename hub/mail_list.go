@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -142,14 +143,10 @@ func mailQuery(c *verb.Caller, in *verb.MessagesListRequest, p *verb.MailPlan) (
 		both += ` AND NOT EXISTS (SELECT FROM delivery o WHERE o.message = m.message AND o.recipient = $2 AND o.status = 'completed' AND o.ack_at < ` + arg(c.Now.Add(-verb.MailKept)) + `)`
 	}
 	limit := strconv.Itoa(p.Limit + 1)
-	from := ""
 	for i, part := range parts {
-		if i > 0 {
-			from += ` UNION ALL `
-		}
-		from += `(` + part + both + ` ORDER BY m.sent_at DESC, m.message DESC LIMIT ` + limit + `)`
+		parts[i] = `(` + part + both + ` ORDER BY m.sent_at DESC, m.message DESC LIMIT ` + limit + `)`
 	}
-	return mailColumns + ` FROM (` + from + `)` + mailOrder + ` LIMIT ` + limit, args
+	return mailColumns + ` FROM (` + strings.Join(parts, ` UNION ALL `) + `)` + mailOrder + ` LIMIT ` + limit, args
 }
 
 // scanMessage reads mailColumns and more.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -22,13 +23,9 @@ func (f *fixture) seen(t *testing.T, agents ...string) map[string]context.Contex
 	as := make(map[string]context.Context)
 	for _, agent := range agents {
 		callOK(t, verb.Create, f.member(t.Context(), agent, verb.Contributor), f.verbs, hypothesis("by-"+agent, "x"))
-		as[agent] = f.member(t.Context(), agent, verb.Viewer, verb.Contributor)
+		as[agent] = f.member(t.Context(), agent, verb.Viewer, verb.Contributor) //nolint:fatcontext // one for each
 	}
 	return as
-}
-
-func (f *fixture) send(ctx context.Context, to, body string) (verb.MessageResult, error) {
-	return verb.MessagesSend.Call(ctx, f.verbs, verb.MessagesSendRequest{Recipient: to, Body: body})
 }
 
 func (f *fixture) mustSend(t *testing.T, ctx context.Context, in verb.MessagesSendRequest) verb.MessageResult {
@@ -259,7 +256,7 @@ func TestMailBroadcast(t *testing.T) {
 		for i := range errs {
 			wg.Go(func() {
 				_, errs[i] = verb.MessagesAck.Call(as["bob"], f.verbs, verb.MessagesAckRequest{
-					Ref: out.Ref.String(), Status: []string{"completed", "rejected"}[i%2], Response: fmt.Sprint(i),
+					Ref: out.Ref.String(), Status: []string{"completed", "rejected"}[i%2], Response: strconv.Itoa(i),
 				})
 			})
 		}

@@ -47,7 +47,7 @@ func TestReadsConform(t *testing.T) {
 	odd := w.makeOdd(t)
 	w.settle(t)
 	tokens := map[string]string{"": w.token(t, "out", nil, verb.Viewer), "ada": w.token(t, "ada", nil, verb.Viewer), "nobody": ""}
-	cases := slices.Concat(w.artifactCases(t), w.oddCases(t, odd), schemaCases(), listCases(), w.searchCases(t), filterCases(), edgeCases(odd), pollCases(odd))
+	cases := slices.Concat(w.artifactCases(t), w.oddCases(t, odd), schemaCases(), listCases(), w.searchCases(t), filterCases(), edgeCases(odd), pollCases(odd), mailboxCases())
 	asked, answered := map[string]int{}, 0
 	for i, c := range cases {
 		t.Run(fmt.Sprint(c.verb, "/", i), func(t *testing.T) {
@@ -359,6 +359,16 @@ func schemaCases() (cases []readCase) {
 		{"type": "gene", "version": -1},
 	} {
 		cases = append(cases, readCase{verb: "schema", request: r})
+	}
+	return cases
+}
+
+// mailboxCases ask for what a node has from the hub alone.
+func mailboxCases() (cases []readCase) {
+	for _, who := range []string{"", "ada"} {
+		for _, r := range []request{{}, {"limit": 1}, {"limit": -1}, {"limit": 201}, {"box": "inbox"}} {
+			cases = append(cases, readCase{verb: "mailbox", request: r, who: who})
+		}
 	}
 	return cases
 }
