@@ -22,7 +22,7 @@ func (h *Hub) Handler(metrics http.Handler, done <-chan struct{}) http.Handler {
 	mux := http.NewServeMux()
 	verbs := &verb.Server{Registry: registry, Verifier: verifier, Limiter: limiter, Log: h.log}
 	mux.Handle(verb.PathPrefix, verbs.Handler())
-	mux.Handle(mcp.Path, mcp.HTTP(verbs, h.config.Version))
+	mux.Handle(mcp.Path, mcp.HTTP(verbs, origins, h.config.Version))
 	session := &verb.Session{
 		Verifier: verifier, Origins: origins, Limiter: limiter, Log: h.log,
 		Mint:   func(_ context.Context, token string) (string, error) { return h.SigningKey().Renew(token) },

@@ -41,6 +41,9 @@ const (
 	Underscores Names = "underscore" // scidex_messages_send, for clients that refuse dots
 )
 
+// envelope is room for what a request has around a verb's own.
+const envelope = 64 << 10
+
 const instructions = `SciDEX holds scientific work as typed artifacts: hypotheses, papers, genes, wiki pages, evidence, and the links between them.
 A ref names an artifact as type:id, or one version of it as type:id@sha256:….
 Find things with search or list, read them with get, and see which types there are with schema.
@@ -66,16 +69,23 @@ func New(c Config) *sdk.Server {
 // outer handler has put there.
 func Handler(s *sdk.Server, log *slog.Logger) http.Handler {
 	return sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s }, &sdk.StreamableHTTPOptions{
-		Stateless: true, Logger: log, MaxRequestBodyBytes: verb.MaxBatchBytes,
+		Stateless: true, Logger: log, MaxRequestBodyBytes: verb.MaxBatchBytes + envelope,
+		// It refuses what a proxy before a server on loopback passes on. What it is
+		// against, a page that had its own name lead here, has no token.
+		DisableLocalhostProtection: true,
 	})
 }
 
 // HTTP serves what a server's verbs are at [Path], to callers whom it authenticates as
-// the verbs' own door does.
-func HTTP(s *verb.Server, version string) http.Handler {
+// the verbs' own door does. Pages of other origins than those that may call are
+// refused whatever they bring.
+func HTTP(s *verb.Server, origins verb.Origins, version string) http.Handler {
 	next := Handler(New(Config{Verbs: s.Registry.Verbs(), Call: s.Call, Version: version, Log: s.Log}), s.Log)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx, caller, err := verb.AuthenticateReader(req.Context(), w, req, s.Verifier, s.Limiter)
+		if err == nil {
+			err = origins.Check(req)
+		}
 		if err == nil {
 			err = s.Limiter.Allow(verb.WithQuotaHeader(ctx, w.Header()), caller, verb.ClassRead, 1) // lists cost too
 		}

@@ -13,7 +13,7 @@ import (
 )
 
 // destructive verbs take something away that no other verb brings back as it was.
-var destructive = []string{verb.Redact.Name, verb.ScopesRevoke.Name, verb.TokensRevoke.Name, verb.NodesRevoke.Name, verb.Unlink.Name}
+var destructive = []string{verb.Redact.Name, verb.ConsumersDelete.Name, verb.ScopesRevoke.Name, verb.TokensRevoke.Name, verb.NodesRevoke.Name, verb.Unlink.Name}
 
 // ToolName returns the name of a verb's tool.
 func (n Names) ToolName(verbName string) string {

@@ -66,7 +66,7 @@ func (n *Node) Server(metrics http.Handler) *Server {
 	mux.Handle("/graphql", n.begun(limiter, n.authenticated(limiter, n.consistent(gql))))
 	verbs := &verb.Server{Registry: registry, Verifier: n.verifier, Limiter: limiter, Log: n.log}
 	mux.Handle(verb.PathPrefix, n.begun(limiter, n.consistent(verbs.Handler())))
-	mux.Handle(mcp.Path, n.begun(limiter, n.consistent(mcp.HTTP(verbs, n.config.Version))))
+	mux.Handle(mcp.Path, n.begun(limiter, n.consistent(mcp.HTTP(verbs, origins, n.config.Version))))
 	mux.Handle(verb.SubscribePath, n.begun(limiter, n.authenticated(limiter, n.consistent(&event.Stream{
 		Source: n, Log: n.log, Access: n.access.Changed, Done: done, Durable: n.consumers.streamOffline, Pass: n.consumers.pass(done),
 	}))))

@@ -86,7 +86,7 @@ func ownOrigin(req *http.Request) bool {
 // The headers that pages may send and read beside those that they always may.
 var (
 	corsMethods = "GET, POST, PUT, DELETE"
-	corsSent    = "Authorization, Content-Type, SciDEX-Consistency, Last-Event-ID, Idempotency-Key, X-Request-Id"
+	corsSent    = "Authorization, Content-Type, SciDEX-Consistency, Last-Event-ID, Idempotency-Key, X-Request-Id, Mcp-Protocol-Version, Mcp-Session-Id, Mcp-Method, Mcp-Name"
 	corsRead    = "X-Request-Id, Retry-After, RateLimit, RateLimit-Policy, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset"
 )
 
