@@ -110,7 +110,7 @@ var (
 	aRequest = regexp.MustCompile(`"request_id":"[^"]+"`)
 	anyUUID  = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 	anyTime  = regexp.MustCompile(`20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
-	anyPlace = regexp.MustCompile(`"(seq|as_of)":(\d+)|"consistency_token":"(\d+):(\d+)"`)
+	anyPlace = regexp.MustCompile(`"(seq|as_of|event_id|cursor|since)":(\d+)|"consistency_token":"(\d+):(\d+)"`)
 	aMean    = regexp.MustCompile(`"decayed_mean":([-+.0-9eE]+)`)
 	aCode    = regexp.MustCompile(`scidex-join-[A-Za-z0-9_-]+`)
 	aCursor  = regexp.MustCompile(`"(next_)?cursor":"[^"]+"`)
