@@ -102,7 +102,7 @@ const activityNoted = time.Hour
 type opening struct {
 	id      string
 	wanted  wanted
-	since   *artifact.Seq // where a new one begins; nil for now
+	since   *artifact.Seq // where a new one begins; nil: after what has happened so far
 	session string        // who is to read with it
 }
 
