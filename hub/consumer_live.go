@@ -95,30 +95,18 @@ func (l *liveConsumers) names() (agents, ids []string) {
 	return agents, ids
 }
 
-// keepConsumers ends streams whose consumers other hubs have given to others, notes
-// that those of this one are in use, and deletes those that are not, until ctx ends.
+// keepConsumers ends streams whose consumers other hubs have given to others or
+// deleted, and notes that those of this one are in use, until ctx ends.
 func (h *Hub) keepConsumers(ctx context.Context) error {
 	tick := time.NewTicker(h.config.Consumers.Look)
 	defer tick.Stop()
-	var swept time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case now := <-tick.C:
+		case <-tick.C:
 			if err := h.lookAtConsumers(ctx); err != nil && ctx.Err() == nil {
 				h.log.WarnContext(ctx, "the consumers of streams could not be read", "err", err)
-			}
-			if now.Sub(swept) < activityNoted {
-				continue
-			}
-			n, err := h.DeleteIdleConsumers(ctx, now)
-			if err != nil && ctx.Err() == nil {
-				h.log.WarnContext(ctx, "idle consumers could not be deleted", "err", err)
-				continue
-			}
-			if swept = now; n > 0 {
-				h.log.InfoContext(ctx, "idle consumers were deleted", "consumers", n)
 			}
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -313,24 +312,4 @@ func (h *Hub) consumersDelete(ctx context.Context, in verb.ConsumersDeleteReques
 		h.live.end(c.Actor.ID, in.ConsumerID, deleted)
 	}
 	return out, callerError(err)
-}
-
-// DeleteIdleConsumers deletes the consumers that nobody has used for so long as
-// Config.Consumers says, and returns how many they were.
-func (h *Hub) DeleteIdleConsumers(ctx context.Context, now time.Time) (int, error) {
-	rows, err := h.db.Query(ctx, `DELETE FROM consumer_subscriptions WHERE last_activity_at < $1 RETURNING agent, consumer_id`, now.Add(-h.config.Consumers.Idle))
-	if err != nil {
-		return 0, fmt.Errorf("delete idle consumers: %w", err)
-	}
-	n := 0
-	var agent, id string
-	_, err = pgx.ForEachRow(rows, []any{&agent, &id}, func() error {
-		n++
-		h.live.end(agent, id, deleted)
-		return nil
-	})
-	if err != nil {
-		return 0, fmt.Errorf("delete idle consumers: %w", err)
-	}
-	return n, nil
 }

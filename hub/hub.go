@@ -51,6 +51,9 @@ type Config struct {
 	// Consumers bounds durable consumers.
 	Consumers ConsumerConfig
 
+	// Jobs says how the hub's own jobs run.
+	Jobs JobConfig
+
 	// Origins are the web origins, beside the hub's own, whose pages may call it
 	// with the cookie and read answers.
 	Origins []string
@@ -162,6 +165,7 @@ func Open(ctx context.Context, c Config) (*Hub, error) {
 	c.RingBytes = cmp.Or(c.RingBytes, 64<<20)
 	c.PartitionRows = cmp.Or(c.PartitionRows, defaultPartitionRows)
 	c.Consumers = c.Consumers.orDefaults()
+	c.Jobs = c.Jobs.orDefaults()
 	c.Version = cmp.Or(c.Version, "dev")
 	if c.Metrics == nil {
 		c.Metrics = prometheus.NewRegistry()
@@ -231,6 +235,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	g.Go(func() error { return h.keepFacets(ctx) })
 	g.Go(func() error { return h.keepVectors(ctx) })
 	g.Go(func() error { return h.keepConsumers(ctx) })
+	g.Go(func() error { return h.keepJobs(ctx) })
 	g.Go(func() error { return h.keys.run(ctx) })
 	g.Go(func() error { return h.verifier.Run(ctx) })
 	return g.Wait()

@@ -130,7 +130,11 @@ func mailQuery(c *verb.Caller, in *verb.MessagesListRequest, p *verb.MailPlan) (
 		parts = append(parts, sentMail)
 	default:
 		of := arg(p.Statuses)
-		parts = append(parts, deliveredMail+` AND d.status = ANY (`+of+`)`, broadcastMail+` AND 'pending' = ANY (`+of+`)`)
+		kept := `` // by the index of those
+		if !in.IncludeArchived {
+			kept = ` AND NOT d.archived`
+		}
+		parts = append(parts, deliveredMail+kept+` AND d.status = ANY (`+of+`)`, broadcastMail+` AND 'pending' = ANY (`+of+`)`)
 	}
 	both := ""
 	if p.Priority != "" {

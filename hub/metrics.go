@@ -15,10 +15,12 @@ type metrics struct {
 	logBytes  prometheus.Gauge
 	behind    prometheus.Gauge
 	nodes     *prometheus.GaugeVec
+	jobs      jobMetrics
 }
 
 func newMetrics(h *Hub, r prometheus.Registerer) *metrics {
 	m := &metrics{
+		jobs: newJobMetrics(r),
 		commits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "scidex_hub_write_seconds", Help: "Time of writes that succeeded, by verb.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
