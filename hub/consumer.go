@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -28,6 +29,7 @@ type consumer struct {
 	dead    []artifact.Seq // after the cursor
 	again   []artifact.Seq // given back, up to the cursor
 	done    []artifact.Seq // of them, those that were delivered again since
+	ahead   bool           // whether some were given back after the cursor, and not delivered again since
 }
 
 // wanted is which events a consumer is for.
@@ -42,7 +44,8 @@ const consumerQuery = `
 	SELECT ` + consumerColumns + `,
 		ARRAY (SELECT r.event_id FROM consumer_refusal r WHERE r.agent = c.agent AND r.consumer_id = c.consumer_id AND r.dead_at IS NOT NULL AND r.event_id > c.cursor),
 		ARRAY (SELECT r.event_id FROM consumer_refusal r WHERE r.agent = c.agent AND r.consumer_id = c.consumer_id AND r.dead_at IS NULL AND r.event_id <= c.cursor),
-		ARRAY (SELECT r.event_id FROM consumer_refusal r WHERE r.agent = c.agent AND r.consumer_id = c.consumer_id AND r.dead_at IS NULL AND r.event_id <= c.cursor AND r.delivered)
+		ARRAY (SELECT r.event_id FROM consumer_refusal r WHERE r.agent = c.agent AND r.consumer_id = c.consumer_id AND r.dead_at IS NULL AND r.event_id <= c.cursor AND r.delivered),
+		EXISTS (SELECT FROM consumer_refusal r WHERE r.agent = c.agent AND r.consumer_id = c.consumer_id AND r.dead_at IS NULL AND r.event_id > c.cursor AND NOT r.delivered)
 	FROM consumer_subscriptions c
 	WHERE c.agent = $1 AND c.consumer_id = $2`
 
@@ -64,7 +67,7 @@ func (c *consumer) scan(row pgx.Row, more ...any) error {
 // findConsumer returns a consumer of the caller.
 func findConsumer(ctx context.Context, db querier, agent, id string) (*consumer, error) {
 	c := new(consumer)
-	err := c.scan(db.QueryRow(ctx, consumerQuery, agent, id), &c.dead, &c.again, &c.done)
+	err := c.scan(db.QueryRow(ctx, consumerQuery, agent, id), &c.dead, &c.again, &c.done, &c.ahead)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, noConsumer(id)
 	}
@@ -240,6 +243,17 @@ func (h *Hub) redelivered(ctx context.Context, c *verb.Caller, k *consumer, f *e
 	return slices.DeleteFunc(events, func(e artifact.Event) bool { return !f.Match(&e) }), nil
 }
 
+// comesAgain notes that a consumer has events again that it gave back and that are
+// after its cursor: it reads them anew, up to a seq, or will.
+func (h *Hub) comesAgain(ctx context.Context, k *consumer, upTo artifact.Seq) error {
+	if !k.ahead {
+		return nil
+	}
+	const note = `UPDATE consumer_refusal SET delivered = true WHERE agent = $1 AND consumer_id = $2 AND event_id > $3 AND event_id <= $4 AND dead_at IS NULL AND NOT delivered`
+	_, err := h.db.Exec(ctx, note, k.agent, k.id, int64(k.Cursor), int64(upTo))
+	return err
+}
+
 // pollConsumer answers a poll that names a consumer.
 func (h *Hub) pollConsumer(ctx context.Context, in verb.PollRequest) (out verb.PollResult, err error) {
 	c, err := verb.CallerFrom(ctx)
@@ -266,7 +280,10 @@ func (h *Hub) pollConsumer(ctx context.Context, in verb.PollRequest) (out verb.P
 	if err != nil {
 		return out, callerError(err)
 	}
-	if out, err = event.ReadPage(ctx, reader); err != nil {
+	if out, err = event.ReadPage(ctx, reader); err == nil {
+		err = h.comesAgain(ctx, k, out.Cursor)
+	}
+	if err != nil {
 		return out, callerError(err)
 	}
 	if in.Advances() && out.Cursor > k.Cursor {
@@ -321,6 +338,9 @@ func (h *Hub) streamConsumer(ctx context.Context, in verb.SubscribeRequest) (*ev
 	}
 	live := h.live.begin(c.Actor.ID, k.id, k.Generation)
 	reader, err := h.readFrom(ctx, c, k, in.Since, event.StreamPage)
+	if err == nil {
+		err = h.comesAgain(ctx, k, math.MaxInt64)
+	}
 	if err != nil {
 		h.live.close(live)
 		return nil, callerError(err)

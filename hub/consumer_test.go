@@ -194,12 +194,18 @@ func TestRefusals(t *testing.T) {
 				if out := mustCall(t, bo, f.verbs, verb.ConsumersRefuse, refuse); out.Refusals != n || out.Dead {
 					t.Fatalf("refusal %d: %+v", n, out)
 				}
+				if out := mustCall(t, bo, f.verbs, verb.ConsumersRefuse, refuse); out.Refusals != n || out.Dead {
+					t.Fatalf("refusal %d sent twice: %+v", n, out)
+				}
 				if page := poll(); !strings.Contains(happened(page), "h1") {
 					t.Fatalf("after %d refusals %q come", n, happened(page))
 				}
 			}
 			if out := mustCall(t, bo, f.verbs, verb.ConsumersRefuse, refuse); !out.Dead || out.Refusals != verb.MaxRefusals {
 				t.Fatalf("the last refusal: %+v", out)
+			}
+			if out := mustCall(t, bo, f.verbs, verb.ConsumersRefuse, refuse); !out.Dead || out.Refusals != verb.MaxRefusals {
+				t.Fatalf("the last refusal sent twice: %+v", out)
 			}
 			page := poll()
 			if strings.Contains(happened(page), "h1") {
@@ -349,6 +355,13 @@ func TestConsumerStreams(t *testing.T) {
 		}
 		if e := next(t, later.events); e.Ref.ID != "b" {
 			t.Errorf("stream %d gets %+v first", i, e)
+		} else {
+			for range 2 { // sent twice, it counts once
+				refuse := verb.ConsumersRefuseRequest{ConsumerID: "c", Generation: now.Generation, EventID: e.ID}
+				if out := mustCall(t, t.Context(), client, verb.ConsumersRefuse, refuse); out.Refusals != i+1 {
+					t.Errorf("refused by stream %d: %+v", i, out)
+				}
+			}
 		}
 		err := next(t, first.ended)
 		if e := artifact.AsError(err); e.Reason != artifact.ReasonConsumerTaken || fmt.Sprint(e.Details["generation"], now.Generation) != fmt.Sprint(now.Generation, now.Generation) {

@@ -186,13 +186,14 @@ func (h *Hub) consumersRefuse(ctx context.Context, in verb.ConsumersRefuseReques
 		if others >= verb.MaxRefused {
 			return tooMany("refused events of a consumer", verb.MaxRefused)
 		}
+		// What was not delivered since it was given back is the same refusal again.
 		const refuse = `
 			INSERT INTO consumer_refusal AS r (agent, consumer_id, event_id, refusals, reason, dead_at, delivered)
 			VALUES ($1, $2, $3, 1, $4, CASE WHEN $5 <= 1 THEN now() END, false)
 			ON CONFLICT (agent, consumer_id, event_id) DO UPDATE SET
-				refusals = CASE WHEN r.dead_at IS NULL THEN r.refusals + 1 ELSE r.refusals END,
-				reason = CASE WHEN r.dead_at IS NULL THEN excluded.reason ELSE r.reason END, delivered = false,
-				dead_at = coalesce(r.dead_at, CASE WHEN r.refusals + 1 >= $5 THEN now() END)
+				refusals = CASE WHEN r.delivered AND r.dead_at IS NULL THEN r.refusals + 1 ELSE r.refusals END,
+				reason = CASE WHEN r.delivered AND r.dead_at IS NULL THEN excluded.reason ELSE r.reason END, delivered = false,
+				dead_at = coalesce(r.dead_at, CASE WHEN r.delivered AND r.refusals + 1 >= $5 THEN now() END)
 			RETURNING refusals, dead_at IS NOT NULL`
 		if err := tx.QueryRow(ctx, refuse, c.Actor.ID, in.ConsumerID, int64(in.EventID), in.Reason, h.config.Consumers.Refusals).Scan(&out.Refusals, &out.Dead); err != nil {
 			return err

@@ -294,11 +294,18 @@ func (s *story) consumer(bo *verb.Client, first *artifact.Seq) {
 	tell(s, bo, "Where one of yours is", verb.ConsumersGet, verb.ConsumersGetRequest{ConsumerID: "nightly"})
 	refused := verb.ConsumersRefuseRequest{ConsumerID: "nightly", Generation: page.Consumer.Generation, EventID: bad, Reason: "no symbol in the catalogue"}
 	tell(s, bo, "It could not be dealt with", verb.ConsumersRefuse, refused)
+	again := func() {
+		if _, err := verb.Poll.Call(s.t.Context(), bo, verb.PollRequest{ConsumerID: "nightly", AutoAdvance: &by}); err != nil {
+			s.t.Fatal(err)
+		}
+	}
 	for n := 2; n < verb.MaxRefusals; n++ {
+		again()
 		if _, err := verb.ConsumersRefuse.Call(s.t.Context(), bo, refused); err != nil {
 			s.t.Fatal(err)
 		}
 	}
+	again()
 	tell(s, bo, "Once too often", verb.ConsumersRefuse, refused)
 	tell(s, bo, "What was refused too often", verb.ConsumersDeadLetters, verb.DeadLettersRequest{ConsumerID: "nightly"})
 	tell(s, bo, "All of them once more", verb.ConsumersReplay, verb.ConsumersReplayRequest{ConsumerID: "nightly"})

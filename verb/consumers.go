@@ -31,7 +31,7 @@ var (
 	}
 	ConsumersRefuse = Verb[ConsumersRefuseRequest, RefuseResult]{
 		Name:    "consumers/refuse",
-		Summary: "Give an event back that could not be dealt with. It comes again, and after five refusals becomes a dead letter.",
+		Summary: "Give an event back that could not be dealt with. It comes again, and after five refusals becomes a dead letter. Refused twice before it came again, it counts once.",
 		Effect:  Write,
 		Needs:   ownConsumer,
 	}
