@@ -161,12 +161,23 @@ func TestHostileRules(t *testing.T) {
 		`{"map":[{"var":"l"},{"map":[[1,2,3,4,5,6,7,8],{"+":[{"var":""},1]}]}]}`,
 		`{"reduce":[{"var":"l"},{"cat":[{"var":"accumulator"},{"var":"accumulator"}]},"aaaaaaaa"]}`,
 		`{"reduce":[{"var":"l"},{"merge":[{"var":"accumulator"},{"var":"accumulator"}]},[1,2]]}`,
+		`{"!!":{"cat":[{"reduce":[{"var":"m"},[{"var":"accumulator"},{"var":"accumulator"}],1]}]}}`,
+		`{"!=":[{"reduce":[{"var":"m"},[{"var":"accumulator"},{"var":"accumulator"}],1]},"x"]}`,
+		`{"!":{"var":[{"reduce":[{"var":"m"},[{"var":"accumulator"},{"var":"accumulator"}],1]}]}}`,
+		`{"missing":[{"reduce":[{"var":"m"},[[{"var":"accumulator"},{"var":"accumulator"}]],1]}]}`,
+		`{"!":{"+":[{"reduce":[{"var":"m"},[{"var":"accumulator"},{"var":"accumulator"}],1]}]}}`,
+		`{"!":{"-":[{"reduce":[{"var":"m"},[{"var":"accumulator"},{"var":"accumulator"}],1]}]}}`,
+		`{"!":{"<":[{"reduce":[{"var":"m"},[{"var":"accumulator"},{"var":"accumulator"}],1]},"x"]}}`,
+		`{"!":{"in":[{"reduce":[{"var":"m"},[{"var":"accumulator"},{"var":"accumulator"}],1]},"x"]}}`,
+		`{"substr":[{"reduce":[{"var":"m"},[{"var":"accumulator"},{"var":"accumulator"}],1]},1]}`,
+		`{"!":{"max":[{"reduce":[{"var":"m"},[{"var":"accumulator"},{"var":"accumulator"}],1]}]}}`,
+		`{"!":{"reduce":[{"var":"l"},{"if":[{"==":[{"var":"accumulator"},"x"]},1,{"var":"accumulator"}]},{"var":"l"}]}}`,
 	} {
 		r, problems := CompileRule([]byte(rule), "/filter")
 		if problems != nil {
 			t.Fatal(problems)
 		}
-		if r.Match(map[string]any{"l": list}) {
+		if r.Match(map[string]any{"l": list, "m": list[:60]}) {
 			t.Errorf("%s holds, though it costs too much", rule)
 		}
 	}

@@ -18,6 +18,27 @@ func arg(s *scope, args []expr, i int) any {
 	return args[i](s)
 }
 
+// simple returns an argument's value, paid for as what it takes to make it a text or a
+// number: an array that holds an array twice, and so on, is a small thing that a text
+// of would fill the memory.
+func simple(s *scope, args []expr, i int) any {
+	v := arg(s, args, i)
+	s.pay(v)
+	return v
+}
+
+func (s *scope) pay(v any) {
+	switch v := v.(type) {
+	case string:
+		s.spend(len(v) / 64)
+	case []any:
+		s.spend(1 + len(v))
+		for _, element := range v {
+			s.pay(element)
+		}
+	}
+}
+
 // values returns those of all arguments.
 func values(s *scope, args []expr) []any {
 	out := make([]any, len(args))
@@ -28,35 +49,39 @@ func values(s *scope, args []expr) []any {
 }
 
 func opVar(s *scope, args []expr) any {
-	found := lookUp(s.data, arg(s, args, 0))
-	if found == nil {
+	found, ok := lookUp(s.data, simple(s, args, 0))
+	if !ok {
 		return arg(s, args, 1)
 	}
 	return found
 }
 
-// lookUp returns what a dotted path leads to, nil for nothing. No path leads to
-// the data itself.
-func lookUp(data, path any) any {
+// lookUp returns what a dotted path leads to, which may be null, and whether it leads
+// to anything. No path leads to the data itself.
+func lookUp(data, path any) (any, bool) {
 	name := text(path)
 	if path == nil || name == "" {
-		return data
+		return data, true
 	}
 	for part := range strings.SplitSeq(name, ".") {
 		switch in := data.(type) {
 		case map[string]any:
-			data = in[part]
+			found, ok := in[part]
+			if !ok {
+				return nil, false
+			}
+			data = found
 		case []any:
 			i, err := strconv.Atoi(part)
 			if err != nil || i < 0 || i >= len(in) {
-				return nil
+				return nil, false
 			}
 			data = in[i]
 		default:
-			return nil
+			return nil, false
 		}
 	}
-	return data
+	return data, true
 }
 
 // missing returns those of some paths that lead to nothing, or to an empty text.
@@ -64,7 +89,8 @@ func missing(s *scope, paths []any) []any {
 	s.spend(len(paths))
 	out := []any{}
 	for _, p := range paths {
-		if found := lookUp(s.data, p); found == nil || found == "" {
+		s.pay(p)
+		if found, _ := lookUp(s.data, p); found == nil || found == "" {
 			out = append(out, p)
 		}
 	}
@@ -84,7 +110,7 @@ func opMissing(s *scope, args []expr) any {
 func opMissingSome(s *scope, args []expr) any {
 	paths, _ := arg(s, args, 1).([]any)
 	out := missing(s, paths)
-	if float64(len(paths)-len(out)) >= number(arg(s, args, 0)) {
+	if float64(len(paths)-len(out)) >= number(simple(s, args, 0)) {
 		return []any{}
 	}
 	return out
@@ -121,14 +147,14 @@ func opAnd(s *scope, args []expr) any {
 }
 
 func binary(f func(a, b any) bool) func(*scope, []expr) any {
-	return func(s *scope, args []expr) any { return f(args[0](s), args[1](s)) }
+	return func(s *scope, args []expr) any { return f(simple(s, args, 0), simple(s, args, 1)) }
 }
 
 // ordered compares two values, or tells whether the second is between the others.
 func ordered(f func(a, b any) bool) func(*scope, []expr) any {
 	return func(s *scope, args []expr) any {
-		a, b := args[0](s), args[1](s)
-		return f(a, b) && (len(args) < 3 || f(b, args[2](s)))
+		a, b := simple(s, args, 0), simple(s, args, 1)
+		return f(a, b) && (len(args) < 3 || f(b, simple(s, args, 2)))
 	}
 }
 
@@ -136,37 +162,42 @@ func opMax(s *scope, args []expr) any { return extreme(s, args, math.Inf(-1), ma
 func opMin(s *scope, args []expr) any { return extreme(s, args, math.Inf(1), math.Min) }
 
 func extreme(s *scope, args []expr, start float64, pick func(a, b float64) float64) any {
-	for _, a := range args {
-		start = pick(start, number(a(s)))
+	for i := range args {
+		start = pick(start, number(simple(s, args, i)))
 	}
 	return start
 }
 
 func opAdd(s *scope, args []expr) any {
 	sum := 0.0
-	for _, a := range args {
-		sum += leadingNumber(a(s))
+	for i := range args {
+		sum += leadingNumber(simple(s, args, i))
 	}
 	return sum
 }
 
 func opMultiply(s *scope, args []expr) any {
 	product := 1.0
-	for _, a := range args {
-		product *= leadingNumber(a(s))
+	for i := range args {
+		product *= leadingNumber(simple(s, args, i))
 	}
 	return product
 }
 
 func opSubtract(s *scope, args []expr) any {
 	if len(args) == 1 {
-		return -number(args[0](s))
+		return -number(simple(s, args, 0))
 	}
-	return number(args[0](s)) - number(args[1](s))
+	return number(simple(s, args, 0)) - number(simple(s, args, 1))
 }
 
-func opDivide(s *scope, args []expr) any { return number(args[0](s)) / number(args[1](s)) }
-func opModulo(s *scope, args []expr) any { return math.Mod(number(args[0](s)), number(args[1](s))) }
+func opDivide(s *scope, args []expr) any {
+	return number(simple(s, args, 0)) / number(simple(s, args, 1))
+}
+
+func opModulo(s *scope, args []expr) any {
+	return math.Mod(number(simple(s, args, 0)), number(simple(s, args, 1)))
+}
 
 // elements evaluates an operator's first argument, which is an array, and passes
 // the second one's value for each element on.
@@ -236,7 +267,7 @@ func opMerge(s *scope, args []expr) any {
 }
 
 func opIn(s *scope, args []expr) any {
-	needle := args[0](s)
+	needle := simple(s, args, 0)
 	switch in := args[1](s).(type) {
 	case string:
 		s.spend(len(in) / 64)
@@ -254,8 +285,8 @@ func opIn(s *scope, args []expr) any {
 
 func opCat(s *scope, args []expr) any {
 	var b strings.Builder
-	for _, a := range args {
-		part := text(a(s))
+	for i := range args {
+		part := text(simple(s, args, i))
 		s.spend(len(part) / 8)
 		b.WriteString(part)
 	}
@@ -264,16 +295,16 @@ func opCat(s *scope, args []expr) any {
 
 // opSubstr counts as JavaScript does, in UTF-16 units.
 func opSubstr(s *scope, args []expr) any {
-	all := text(args[0](s))
+	all := text(simple(s, args, 0))
 	s.spend(len(all) / 8)
 	units := utf16.Encode([]rune(all))
-	start := int(clamp(number(args[1](s)), float64(len(units))))
+	start := int(clamp(number(simple(s, args, 1)), float64(len(units))))
 	if start < 0 {
 		start += len(units)
 	}
 	units = units[max(start, 0):]
 	if len(args) > 2 {
-		n := int(clamp(number(args[2](s)), float64(len(units))))
+		n := int(clamp(number(simple(s, args, 2)), float64(len(units))))
 		if n < 0 {
 			n = max(n+len(units), 0)
 		}
@@ -327,17 +358,10 @@ func looseEqual(a, b any) bool {
 	if _, ok := b.(bool); ok {
 		b = number(b)
 	}
-	_, aList := a.([]any)
-	_, bList := b.([]any)
-	if aList && bList {
+	if isObject(a) && isObject(b) {
 		return false
 	}
-	if aList {
-		a = text(a)
-	}
-	if bList {
-		b = text(b)
-	}
+	a, b = primitive(a), primitive(b)
 	_, aText := a.(string)
 	_, bText := b.(string)
 	if aText != bText {
@@ -346,7 +370,24 @@ func looseEqual(a, b any) bool {
 	return strictEqual(a, b)
 }
 
+func isObject(v any) bool {
+	switch v.(type) {
+	case []any, map[string]any:
+		return true
+	}
+	return false
+}
+
+// primitive returns what an array or an object is compared as: a text.
+func primitive(v any) any {
+	if isObject(v) {
+		return text(v)
+	}
+	return v
+}
+
 func less(a, b any) bool {
+	a, b = primitive(a), primitive(b)
 	if x, ok := a.(string); ok {
 		if y, ok := b.(string); ok {
 			return x < y
@@ -356,6 +397,7 @@ func less(a, b any) bool {
 }
 
 func lessOrEqual(a, b any) bool {
+	a, b = primitive(a), primitive(b)
 	if x, ok := a.(string); ok {
 		if y, ok := b.(string); ok {
 			return x <= y
@@ -392,16 +434,13 @@ func number(v any) float64 {
 
 // leadingNumber converts as JavaScript's parseFloat does.
 func leadingNumber(v any) float64 {
-	t, ok := v.(string)
-	if !ok {
-		if v == nil {
-			return math.NaN()
-		}
-		if _, isBool := v.(bool); isBool {
-			return math.NaN()
-		}
+	switch v.(type) {
+	case float64:
 		return number(v)
+	case nil, bool:
+		return math.NaN()
 	}
+	t := text(v)
 	t = strings.TrimLeft(t, " \t\r\n")
 	end, digits, dot, exponent := 0, false, false, false
 scan:
