@@ -174,7 +174,7 @@ func (s *failureScan) assigned(value ast.Expr) {
 		s.made[v] = true
 		s.places++
 	}
-	if _, ok := value.(*ast.BasicLit); ok {
+	if lit, ok := value.(*ast.BasicLit); ok && lit.Value != `""` {
 		s.t.Errorf("%s: a reason is a constant of package artifact", s.fset.Position(value.Pos()))
 	}
 }

@@ -85,6 +85,7 @@ var stores = []store{
 			"pageEndQuery":        "the operator's proof of the whole store",
 			"countedSignalsQuery": "the operator's proof of the whole store",
 			"strayQuery":          "the operator's proof of the whole store",
+			"candidateColumns":    "columns of queries that ask by the candidate's scope",
 			"typesQuery":          "the operator's proof of the whole store",
 			"membershipsQuery":    "it fills the directory that decides",
 			"load":                "an admin's, who is asked for that",
@@ -140,7 +141,7 @@ var stores = []store{
 }
 
 // reads matches a query of a table whose rows belong to scopes.
-var reads = regexp.MustCompile(`(?s)SELECT.*\b(FROM|JOIN)\s+(artifact|artifact_revision|artifact_vector|vector|link|signal|event|membership|agent|agent_seen|handle|scope)\b`)
+var reads = regexp.MustCompile(`(?s)SELECT.*\b(FROM|JOIN)\s+(artifact|artifact_revision|artifact_vector|vector|link|signal|event|membership|agent|agent_seen|handle|scope|candidate|candidate_version)\b`)
 
 // TestVisibility checks that each query which reads what belongs to scopes asks
 // for the caller's, or stands above with the reason why not.

@@ -56,6 +56,13 @@ const (
 	ReasonCursorForeign  = "cursor_foreign"
 	ReasonConsumerTaken  = "consumer_taken"
 
+	ReasonCandidateNotFound   = "candidate_not_found"
+	ReasonCandidateConflict   = "candidate_conflict"
+	ReasonCandidateTerminal   = "candidate_terminal"
+	ReasonArtifactConflict    = "artifact_conflict"
+	ReasonEvidenceUnavailable = "evidence_unavailable"
+	ReasonEvidenceLimit       = "evidence_limit_exceeded"
+
 	ReasonUnknownVerb   = "unknown_verb"
 	ReasonUnknownPath   = "unknown_path"
 	ReasonCursorExpired = "cursor_expired"

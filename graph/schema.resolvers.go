@@ -26,6 +26,9 @@ func (r *mutationResolver) CreateArtifact(ctx context.Context, input view.Create
 	if err != nil {
 		return r.problem(ctx, err)
 	}
+	if res.Candidate != nil {
+		return view.NewCandidateProposed(res), nil
+	}
 	if req.DryRun {
 		return unwritten(ctx, res, artifact.Artifact{
 			Scope: cmp.Or(req.Scope, artifact.Commons), Title: req.Title, State: req.State, Content: req.Content,
@@ -39,6 +42,9 @@ func (r *mutationResolver) UpdateArtifact(ctx context.Context, input view.Update
 	res, err := verb.Update.Call(ctx, r.Hub, req)
 	if err != nil {
 		return r.problem(ctx, err)
+	}
+	if res.Candidate != nil {
+		return view.NewCandidateProposed(res), nil
 	}
 	if req.DryRun {
 		base, err := verb.Get.Call(ctx, r.Hub, verb.GetRequest{Ref: input.Ref.Current()})

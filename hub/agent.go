@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/replicate"
 )
 
@@ -82,7 +84,7 @@ func seedAgents(ctx context.Context, tx pgx.Tx, rows *changeRows) error {
 // announceWriter makes known the caller in the scopes that are written to for
 // the first time. Told has those that the transaction makes known already.
 func (s *state) announceWriter(ctx context.Context, db querier, told map[seenIn]bool) error {
-	var written, scopes []string
+	var written []string
 	for i, scope := range s.rows.scope {
 		// What others do not get tells them of nobody, and a revocation names nobody.
 		if s.rows.class[i] == replicate.Internal || s.rows.kind[i] == replicate.KindRevocation {
@@ -92,22 +94,47 @@ func (s *state) announceWriter(ctx context.Context, db querier, told map[seenIn]
 			written = append(written, scope)
 		}
 	}
-	for _, scope := range written {
-		seen := seenIn{s.caller.Actor.ID, scope}
-		if _, known := s.hub.agents.Load(seen); !known && !told[seen] {
-			told[seen] = true
-			scopes = append(scopes, scope)
+	var untold []artifact.Actor
+	var where [][]string
+	for _, who := range s.writers() {
+		var scopes []string
+		for _, scope := range written {
+			seen := seenIn{who.ID, scope}
+			if _, known := s.hub.agents.Load(seen); !known && !told[seen] {
+				told[seen] = true
+				scopes = append(scopes, scope)
+			}
+		}
+		if scopes != nil {
+			untold, where = append(untold, who), append(where, scopes)
 		}
 	}
-	if scopes == nil {
+	if untold == nil {
 		return nil
 	}
-	// Its rows come first: a commit's last seq is that of what the verb did.
+	// Their rows come first: a commit's last seq is that of what the verb did.
 	did := s.rows
 	s.rows = changeRows{}
-	err := s.announce(ctx, db, s.caller.Actor.ID, s.caller.Actor.Kind, scopes)
-	s.rows.extend(&did)
-	return err
+	defer func() {
+		s.rows.extend(&did)
+	}()
+	for i, who := range untold {
+		if err := s.announce(ctx, db, who.ID, who.Kind, where[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writers are those whom what is written names, in the order of their ids: each is
+// locked.
+func (s *state) writers() []artifact.Actor {
+	if s.author.ID == s.caller.Actor.ID {
+		return []artifact.Actor{s.caller.Actor}
+	}
+	both := []artifact.Actor{s.caller.Actor, s.author}
+	slices.SortFunc(both, func(a, b artifact.Actor) int { return strings.Compare(a.ID, b.ID) })
+	return both
 }
 
 // announce adds the rows by which those who follow some scopes learn of an agent.

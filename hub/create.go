@@ -27,6 +27,10 @@ func (h *Hub) create(ctx context.Context, in verb.CreateRequest) (out verb.Write
 	return single[verb.WriteResult](ctx, h, c, &writeRequest{
 		verb: "create", request: in, options: in.WriteOptions,
 		prepare: func() ([]op, error) {
+			if schema := h.schemas.get(in.Type); schema != nil && proposes(c, schema) {
+				o, err := h.newProposedCreate(c, &in, schema)
+				return []op{o}, err
+			}
 			o, err := h.newCreate(c, &in, "create", false, nil)
 			return []op{o}, err
 		},
@@ -49,6 +53,7 @@ type createOp struct {
 	requestID  string
 	fresh      bool // the hub made the id: there is nothing by that name
 	imported   bool
+	review     *review // nil: the caller writes it in its own right
 
 	inspection *artifact.Inspection
 	papers     []citation         // what a paper is cited by
@@ -72,6 +77,14 @@ func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, verbName string,
 		if err := mayChangeTypes(c); err != nil {
 			return nil, err
 		}
+	}
+	return h.checkCreate(c, in, schema, provenance(c, verbName, imported), nil, known)
+}
+
+// checkCreate is newCreate for those who may: in its own right, or as part of a review.
+func (h *Hub) checkCreate(c *verb.Caller, in *verb.CreateRequest, schema *artifact.Schema, stamp replicate.Provenance, r *review, known *checkedContent) (*createOp, error) {
+	imported := stamp.Import
+	if in.Type == artifact.SchemaType {
 		in = typeRequest(in)
 	}
 	var problems []artifact.Problem
@@ -124,7 +137,7 @@ func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, verbName string,
 	}
 	o := &createOp{
 		schema: schema, makes: makes, scope: scope, signatures: signatures, title: in.Title, state: state, content: content,
-		provenance: provenance(c, verbName, imported), requestID: c.RequestID,
+		provenance: stamp, requestID: c.RequestID, review: r,
 		ref: artifact.Ref{Type: in.Type, ID: id}, spare: spare, fresh: in.ID == "" && spare == "", imported: imported,
 		inspection: known.inspection,
 	}
@@ -149,7 +162,7 @@ func (h *Hub) newCreate(c *verb.Caller, in *verb.CreateRequest, verbName string,
 	}
 	var misplaced error
 	if !imported { // an import brings artifacts as they are elsewhere
-		misplaced = schema.CheckTransition(schema.Initial(), state, c.RolesIn(scope))
+		misplaced = schema.CheckTransition(schema.Initial(), state, r.roles(c, scope))
 	}
 	switch {
 	case problems != nil:
@@ -333,7 +346,7 @@ func (o *createOp) decide(s *state) error {
 	if !s.known[o.scope] {
 		return noScopeToWrite(o.scope)
 	}
-	if o.makes == nil { // newCreate has asked for more
+	if o.makes == nil { // whose maker was asked for more
 		if err := s.needWriter(o.scope, "creating"); err != nil {
 			return err
 		}
@@ -351,11 +364,11 @@ func (o *createOp) decide(s *state) error {
 		return conflict(current, artifact.ReasonExists, "an artifact with this id exists", artifact.Hash{})
 	}
 	refused, shadowed := s.papers.check(o.inspection, o.scope)
-	now, by := s.caller.Now, s.caller.Actor.ID
+	now, by := s.caller.Now, s.author.ID
 	h := &head{Head: replicate.Head{
 		ContentHash: o.ref.Hash, CreatedAt: now, CreatedBy: by, ID: o.ref.ID, IsLatest: true, Revision: 1,
 		SchemaVersion: o.schema.SchemaVersion, Scope: o.scope, State: o.state, Title: o.title, Type: o.ref.Type, UpdatedAt: now, UpdatedBy: by,
-	}, created: true, audience: everyone, content: o.content, updatedKind: s.caller.Actor.Kind, words: o.words}
+	}, created: true, audience: everyone, content: o.content, updatedKind: s.author.Kind, words: o.words}
 	if o.addressees != nil {
 		h.audience = participants
 	}

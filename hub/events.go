@@ -17,9 +17,10 @@ import (
 
 const (
 	// internalSeen is what of internal events a caller may see: what is about itself,
-	// what it takes part in, and, as an admin, that the others happened.
+	// what it takes part in, what became of candidates in its scopes, and, as an admin,
+	// that the others happened.
 	internalSeen  = `$2 <> 'anonymous' AND ($3 OR ` + internalWhole + `)`
-	internalWhole = `(e.ref = 'agent:' || $2 OR EXISTS (
+	internalWhole = `(e.ref = 'agent:' || $2 OR starts_with(e.type, 'candidate.') OR EXISTS (
 			SELECT FROM participant p WHERE p.type = split_part(e.ref, ':', 1) AND p.id = substr(split_part(e.ref, '@sha256:', 1), strpos(e.ref, ':') + 1) AND p.agent IN ($2, '*')))`
 	eventColumns = `e.seq, e.type, e.ref, e.scope, e.actor_id, e.actor_kind, e.at, e.payload,
 			e.class = 'public' OR starts_with(e.type, 'system.') OR ` + internalWhole

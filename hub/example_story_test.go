@@ -187,6 +187,7 @@ func (s *story) tellAll() []verb.Example {
 	s.documents(ada, bo)
 	s.updates(ada, bo, chair)
 	s.remarks(ada, bo, chair)
+	s.review(admin, ada, chair)
 	s.ends(admin, ada, bo)
 	s.nodes(admin)
 	return s.told
@@ -217,6 +218,38 @@ func (s *story) people(admin, ada *verb.Client) {
 	tell(s, ada, "By handle", verb.AgentsGet, verb.AgentsGetRequest{Agent: "@ada"})
 	tell(s, admin, "Programs alone", verb.AgentsList, verb.AgentsListRequest{Kind: "ai_local"})
 	tell(s, ada, "Whom a role means", verb.AgentsResolve, verb.AgentsResolveRequest{Recipient: "agents:role:citation-reviewer"})
+}
+
+// review: what is proposed, and what becomes of it.
+func (s *story) review(admin, ada, chair *verb.Client) {
+	tell(s, admin, "A type whose changes wait for review", verb.Create, verb.CreateRequest{
+		Type: artifact.SchemaType, Title: "Protocol", Content: content(map[string]any{
+			"type": "protocol", "id_strategy": map[string]any{"format": "pr-{uuid}"}, "mutability": "mutable_with_history", "write_policy": "propose",
+			"content_schema": map[string]any{"type": "object", "required": []string{"steps"}, "properties": map[string]any{"steps": map[string]any{"type": "string"}}},
+			"links":          map[string]any{"derives_from": map[string]any{"to_types": []string{}}},
+		}),
+	})
+	propose := func(does, id string) verb.CandidatesGetRequest {
+		out := tell(s, ada, does, verb.Create, verb.CreateRequest{
+			Type: "protocol", ID: id, Title: "Measure amyloid beta 42", Content: content(map[string]any{"steps": "Thaw the plasma.\nRun the assay twice."}),
+			Links: []verb.LinkSpec{{Predicate: "derives_from", To: "paper:PMID:1671712"}},
+		})
+		return verb.CandidatesGetRequest{ScopeID: out.Candidate.ScopeID, CandidateID: out.Candidate.CandidateID}
+	}
+	c := propose("What you create is a candidate", "pr-abeta")
+	tell(s, chair, "What waits for you", verb.CandidatesList, verb.CandidatesListRequest{ScopeID: c.ScopeID})
+	got := tell(s, chair, "One of them, whole", verb.CandidatesGet, c)
+	got.Proposal.Content = content(map[string]any{"steps": "Thaw the plasma on ice.\nRun the assay twice."})
+	tell(s, chair, "You mend what it proposes", verb.CandidatesRevise, verb.CandidatesReviseRequest{
+		ScopeID: c.ScopeID, CandidateID: c.CandidateID, ExpectedVersion: got.Version, Proposal: got.Proposal, Reason: "On ice, or the peptide clumps.",
+	})
+	refuse(s, chair, "It was revised since you read it", artifact.ReasonCandidateConflict, verb.CandidatesApprove, verb.CandidatesApproveRequest{ScopeID: c.ScopeID, CandidateID: c.CandidateID, ExpectedVersion: 1})
+	refuse(s, ada, "Who proposes does not decide", string(artifact.CodePermissionDenied), verb.CandidatesApprove, verb.CandidatesApproveRequest{ScopeID: c.ScopeID, CandidateID: c.CandidateID, ExpectedVersion: 2})
+	tell(s, chair, "You approve it, and it is written", verb.CandidatesApprove, verb.CandidatesApproveRequest{ScopeID: c.ScopeID, CandidateID: c.CandidateID, ExpectedVersion: 2})
+	tell(s, ada, "What became of it", verb.CandidatesHistory, c)
+	d := propose("The same again", "")
+	tell(s, chair, "You reject it", verb.CandidatesReject, verb.CandidatesRejectRequest{ScopeID: d.ScopeID, CandidateID: d.CandidateID, ExpectedVersion: 1, Reason: "There is one already."})
+	refuse(s, chair, "What was decided stays so", artifact.ReasonCandidateTerminal, verb.CandidatesApprove, verb.CandidatesApproveRequest{ScopeID: d.ScopeID, CandidateID: d.CandidateID, ExpectedVersion: 1})
 }
 
 // mail: what agents tell each other, and nobody else.

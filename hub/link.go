@@ -413,7 +413,7 @@ func (o *linkOp) make(s *state) error {
 	}
 	o.id = "k-" + newUUID()
 	l := &linkRow{key: key, Link: replicate.Link{
-		At: s.caller.Now, By: s.caller.Actor.ID, Evidence: o.evidence, EvidenceRefs: o.refs,
+		At: s.caller.Now, By: s.author.ID, Evidence: o.evidence, EvidenceRefs: o.refs,
 		From: o.from.Current().String(), ID: o.id, Predicate: o.predicate, Scope: scope, To: o.to.String(),
 	}}
 	raw, hash, err := replicate.Encode(l.Link)

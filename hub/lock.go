@@ -117,6 +117,8 @@ type loaded struct {
 	answers  map[answerKey]*storedAnswer
 	held     map[answerKey]bool         // idempotency keys that this transaction has
 	agents   map[string]replicate.Agent // that are new, as members make them known
+
+	candidate *candidate // that is decided on
 }
 
 // An ownLink is a link by who made it.
@@ -150,6 +152,9 @@ func (l *loaded) read(ctx context.Context, conn *pgxpool.Conn, members []*member
 	b := new(pgx.Batch)
 	b.Queue("BEGIN")
 	l.queueAnswers(b, members, wait)
+	if n.review != nil {
+		l.queueCandidate(b, n.seen, n.review)
+	}
 	l.queueHeads(b, n, wait)
 	l.queueLinks(b, members)
 	l.queueSingles(b, n)

@@ -3,17 +3,19 @@ package hub
 import (
 	"context"
 	"encoding/json"
+	"strconv"
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/verb"
 )
 
-// Answers that are kept for a retry repeat what an item of a batch has lost to.
+// Answers that are kept for a retry repeat what an item of a batch has lost to, and
+// what a candidate proposes.
 const (
 	conflictedAnswersQuery = `
 		SELECT i.actor, i.key::text, i.response
 		FROM idempotency i
-		WHERE strpos(i.response, '"version_conflict"') > 0`
+		WHERE strpos(i.response, '"version_conflict"') > 0 OR strpos(i.response, '"candidate_id"') > 0 AND strpos(i.response, $1) > 0`
 	rewriteAnswersQuery = `
 		UPDATE idempotency i SET response = k.response
 		FROM unnest($1::text[], $2::text[], $3::text[]) AS k (actor, key, response)
@@ -26,7 +28,7 @@ type keptAnswers struct{ actors, keys, responses []string }
 // answersWithout reads the kept answers that repeat an artifact's content, and takes
 // it out of them. The artifact is locked: no write adds one meanwhile.
 func answersWithout(ctx context.Context, db querier, ref artifact.Ref) (k keptAnswers, err error) {
-	rows, err := db.Query(ctx, conflictedAnswersQuery)
+	rows, err := db.Query(ctx, conflictedAnswersQuery, `"artifact_id":`+strconv.Quote(ref.ID))
 	if err != nil {
 		return k, err
 	}
@@ -36,17 +38,36 @@ func answersWithout(ctx context.Context, db querier, ref artifact.Ref) (k keptAn
 		if err := rows.Scan(&actor, &key, &response); err != nil {
 			return k, err
 		}
-		var answer verb.BatchResult
-		if err := json.Unmarshal([]byte(response), &answer); err != nil || !forget(&answer, ref) {
-			continue // another verb's says nothing of a conflict
-		}
-		without, err := json.Marshal(answer)
+		without, err := answerWithout([]byte(response), ref)
 		if err != nil {
 			return k, err
+		}
+		if without == nil {
+			continue
 		}
 		k.actors, k.keys, k.responses = append(k.actors, actor), append(k.keys, key), append(k.responses, string(without))
 	}
 	return k, rows.Err()
+}
+
+// answerWithout returns an answer without what it repeats of an artifact, nil when it
+// repeats nothing.
+func answerWithout(response []byte, ref artifact.Ref) ([]byte, error) {
+	var c verb.Candidate
+	if err := json.Unmarshal(response, &c); err == nil && c.CandidateID != "" {
+		of := func(e *verb.ExactRef) bool { return e != nil && e.Ref().Current() == ref }
+		if !of(c.Target) && !of(c.ResultArtifact) {
+			return nil, nil
+		}
+		c.Proposal = verb.Proposal{Title: redactedTitle, Content: json.RawMessage("{}")}
+		c.Reason = ""
+		return json.Marshal(c)
+	}
+	var answer verb.BatchResult
+	if err := json.Unmarshal(response, &answer); err != nil || !forget(&answer, ref) {
+		return nil, nil //nolint:nilerr // another verb's says nothing of a conflict
+	}
+	return json.Marshal(answer)
 }
 
 // forget takes out of a batch's answer what the items that lost to a version of an

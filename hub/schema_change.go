@@ -18,12 +18,12 @@ var reserved = map[string]bool{
 	replicate.KindRevocation: true, "event": true, "candidate": true, "node": true, "node_invite": true,
 }
 
-// mayChangeTypes refuses those who may not.
+// mayChangeTypes refuses those who may not make and change types at once.
 func mayChangeTypes(c *verb.Caller) error {
 	if c.Has(verb.Admin, artifact.Commons) {
 		return nil
 	}
-	e := artifact.Denied("types are made and changed by an admin in commons")
+	e := artifact.Denied("types are made and changed by an admin in commons, and proposed by a reviewer there")
 	e.Details = map[string]any{"needs": verb.Admin}
 	return e
 }
@@ -131,7 +131,7 @@ const (
 func (s *state) putType(schema *artifact.Schema) error {
 	now := s.caller.Now
 	s.also(retireSchemaQuery, schema.Type)
-	s.also(insertSchemaQuery, schemaID(schema.Type, schema.SchemaVersion), schema.Type, schema.SchemaVersion, string(schema.Document()), s.caller.Actor.ID, now)
+	s.also(insertSchemaQuery, schemaID(schema.Type, schema.SchemaVersion), schema.Type, schema.SchemaVersion, string(schema.Document()), s.author.ID, now)
 	s.rows.internal = false
 	data := replicate.Schema{CreatedAt: now, Document: schema.Document(), SchemaVersion: schema.SchemaVersion, Type: schema.Type}
 	return s.rows.put(artifact.Commons, replicate.KindSchema, artifact.SchemaType+":"+schema.Type, schema.SchemaVersion, artifact.Hash{}, data, nil)
@@ -171,6 +171,10 @@ func mayChange(s *artifact.Schema, how string, modes ...artifact.Mutability) err
 	if err := directWrites(s); err != nil {
 		return err
 	}
+	return mutable(s, how, modes...)
+}
+
+func mutable(s *artifact.Schema, how string, modes ...artifact.Mutability) error {
 	if slices.Contains(modes, s.Mutability) {
 		return nil
 	}
@@ -188,10 +192,8 @@ func directWrites(s *artifact.Schema) error {
 	use := s.Use
 	message := "artifacts of type " + s.Type + " are written by " + strings.Join(use, ", ")
 	if s.WritePolicy == artifact.WritePropose {
-		if len(use) == 0 {
-			use = []string{"candidates/approve"}
-		}
-		message = "a change of type " + s.Type + " is a candidate until it is approved"
+		use = []string{verb.Create.Name, verb.Update.Name}
+		message = "a change of type " + s.Type + " is a candidate until it is approved: propose it by create or update, alone"
 	}
 	return &artifact.Error{
 		Code: artifact.CodeMutability, Reason: artifact.ReasonWritePolicy, Message: message,

@@ -32,7 +32,8 @@ const maxExamples = 10
 
 // loadChange checks a change of a type against what is stored of it.
 func (o *updateOp) loadChange(ctx context.Context, db querier, s *state, current *head) error {
-	if !s.caller.Has(verb.Admin, artifact.Commons) || o.base != current.ContentHash && s.content(o.ref.At(o.base)) == nil {
+	allowed := o.mayChangeTypes(s.caller) == nil
+	if !allowed || o.base != current.ContentHash && s.content(o.ref.At(o.base)) == nil {
 		return nil // decide says so
 	}
 	next, err := o.nextVersion(s, current)
@@ -51,8 +52,17 @@ func (o *updateOp) loadChange(ctx context.Context, db querier, s *state, current
 	if err := c.check(ctx); err != nil {
 		return err
 	}
-	o.warnings, o.checked = c.warnings, next.hash
-	if c.problems != nil {
+	o.checked = next.hash
+	if !s.caller.Has(verb.Admin, artifact.Commons) { // how many there are elsewhere is an admin's to know
+		if c.problems != nil {
+			o.incompatible = &artifact.Error{
+				Code: artifact.CodeValidationFailed, Reason: artifact.ReasonIncompatible,
+				Message: "the change does not go with what is stored of type " + now.Type + "; an admin's dry run of the update tells what is in its way",
+			}
+		}
+		return nil
+	}
+	if o.warnings = c.warnings; c.problems != nil {
 		o.incompatible = &artifact.Error{
 			Code: artifact.CodeValidationFailed, Reason: artifact.ReasonIncompatible, Problems: c.problems, Details: c.details(),
 			Message: "the change does not go with what is stored of type " + now.Type,

@@ -22,6 +22,7 @@ func (h *Hub) Handler(metrics http.Handler, done <-chan struct{}) http.Handler {
 	mux := http.NewServeMux()
 	verbs := &verb.Server{Registry: registry, Verifier: verifier, Limiter: limiter, Log: h.log}
 	mux.Handle(verb.PathPrefix, verbs.Handler())
+	mux.Handle(verb.CandidatesPath, verbs.Under(verb.CandidatesPath))
 	mux.Handle(mcp.Path, mcp.HTTP(verbs, origins, h.config.Version))
 	session := &verb.Session{
 		Verifier: verifier, Origins: origins, Limiter: limiter, Log: h.log,

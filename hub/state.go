@@ -24,6 +24,7 @@ type needs struct {
 	versions map[string]int // schema version by type, as the ops were checked
 	cited    map[citation]bool
 	singles  map[singleKey]bool
+	review   *candidateKey         // the candidate that is decided on
 	fresh    map[artifact.Ref]bool // what ops make by ids that the hub made: nothing is there of it
 	seen     []string              // scopes that those may see who need it
 	still    bool                  // no type changes meanwhile, nor anything of one
@@ -116,6 +117,8 @@ func union(members []*member) *needs {
 type state struct {
 	hub      *Hub
 	caller   *verb.Caller
+	author   artifact.Actor // of what is written: the caller, or whose candidate it was
+	decides  bool           // the caller decides on a candidate, having been asked for the right to
 	imported bool
 	dry      bool     // nothing is written
 	scopes   []string // that the caller may see
@@ -140,6 +143,8 @@ type state struct {
 	linkRows map[string]*linkRow                // links that may be taken back, by id
 	threads  map[commentOn]bool
 	agents   map[string]replicate.Agent // that the transaction makes, as far as it tells of them
+
+	candidate *candidate // that is decided on; nil when there is none
 
 	maker   map[string]int // the item of the batch that makes what an alias means
 	item    int            // that is being decided
@@ -258,12 +263,12 @@ var errStaleSchemas = errors.New("schemas changed")
 // written is there too; heads, sums and the like are one for all.
 func (l *loaded) view(h *Hub, m *member) *state {
 	s := &state{
-		hub: h, caller: m.caller, imported: m.request.imported, dry: m.request.options.DryRun, scopes: m.caller.VisibleScopes(),
+		hub: h, caller: m.caller, author: m.caller.Actor, imported: m.request.imported, dry: m.request.options.DryRun, scopes: m.caller.VisibleScopes(),
 		known: make(map[string]bool), versions: l.versions, heads: make(map[artifact.Ref]*head), taken: make(map[artifact.Ref]bool),
 		bases: make(map[artifact.Ref]bool), baseIn: make(map[scopedRef]bool), links: make(map[triple]string),
 		signals: l.signals, sums: l.sums, aliases: make(map[string]artifact.Ref), papers: l.papers, singles: l.singles, knownLinks: l.known,
 		contents: make(map[artifact.Ref]*artifact.Version), chains: make(map[artifact.Ref]artifact.Ref), linkRows: make(map[string]*linkRow),
-		threads: make(map[commentOn]bool), agents: l.agents, writes: newWrites(),
+		threads: make(map[commentOn]bool), agents: l.agents, candidate: l.candidate, writes: newWrites(),
 	}
 	for id := range m.needs.scopes {
 		s.known[id] = l.scopes[id] && slices.Contains(s.scopes, id)
@@ -328,7 +333,7 @@ func (h *Hub) notFound(ref artifact.Ref, at string) *artifact.Error {
 
 // needWriter refuses a caller who may not write in a scope that the caller may see.
 func (s *state) needWriter(scope, action string) error {
-	if s.imported && scope == artifact.Commons { // by an admin, who was asked for that
+	if s.decides || s.imported && scope == artifact.Commons { // by an admin, who was asked for that
 		return nil
 	}
 	return s.caller.Need(scope, action, verb.Contributor)
@@ -368,7 +373,7 @@ func (s *state) touch(h *head) {
 func (s *state) addRevision(h *head, content []byte, p replicate.Provenance, note string, signatures []byte) error {
 	r := &revisionRow{
 		Revision: replicate.Revision{
-			ContentHash: h.ContentHash, CreatedAt: s.caller.Now, CreatedBy: s.caller.Actor.ID, ID: h.ID, Note: note,
+			ContentHash: h.ContentHash, CreatedAt: s.caller.Now, CreatedBy: s.author.ID, ID: h.ID, Note: note,
 			Provenance: p, Revision: h.Head.Revision, Signatures: signatures, SchemaVersion: h.SchemaVersion, Scope: h.Scope, State: h.State, Title: h.Title, Type: h.Type,
 		},
 		content: content,

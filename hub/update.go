@@ -32,6 +32,12 @@ func (h *Hub) update(ctx context.Context, in verb.UpdateRequest) (out verb.Write
 			if namesEdge(in.Ref) {
 				return []op{&fixedOp{ref: in.Ref}}, nil
 			}
+			if ref, err := artifact.ParseRef(in.Ref); err == nil {
+				if schema := h.schemas.get(ref.Type); schema != nil && proposes(c, schema) {
+					o, err := h.newProposedUpdate(c, &in, schema)
+					return []op{o}, err
+				}
+			}
 			o, err := h.newUpdate(c, &in, "")
 			return []op{o}, err
 		},
@@ -56,6 +62,7 @@ type updateOp struct {
 	provenance replicate.Provenance
 	requestID  string
 
+	review       *review       // nil: the caller writes it in its own right
 	unversioned  bool          // of a type, whose version the request leaves out
 	incompatible error         // loaded: why a type is not changed so
 	checked      artifact.Hash // loaded: of the change of a type that was found compatible
@@ -73,7 +80,12 @@ type updateOp struct {
 // newUpdate checks all of a request that can be checked without the database. Typ
 // is the type of what an alias names.
 func (h *Hub) newUpdate(c *verb.Caller, in *verb.UpdateRequest, typ string) (*updateOp, error) {
-	o := &updateOp{in: in, provenance: provenance(c, "update", false), requestID: c.RequestID}
+	return h.checkUpdate(c, in, typ, provenance(c, verb.Update.Name, false), nil)
+}
+
+// checkUpdate is newUpdate in its own right, or as part of a review.
+func (h *Hub) checkUpdate(c *verb.Caller, in *verb.UpdateRequest, typ string, stamp replicate.Provenance, r *review) (*updateOp, error) {
+	o := &updateOp{in: in, provenance: stamp, requestID: c.RequestID, review: r}
 	var problems []artifact.Problem
 	note := func(path, constraint, message string) {
 		problems = append(problems, artifact.Problem{Path: path, Constraint: constraint, Message: message})
@@ -88,11 +100,11 @@ func (h *Hub) newUpdate(c *verb.Caller, in *verb.UpdateRequest, typ string) (*up
 	if o.schema = h.schemas.get(o.ref.Type); o.schema == nil {
 		return nil, artifact.NotFound(in.Ref).Typed(o.ref, h.schemas.addressed(), "/ref")
 	}
-	if err := mayChange(o.schema, "updated", artifact.MutableWithHistory); err != nil {
+	if err := o.mayChange(); err != nil {
 		return nil, err
 	}
 	if o.ref.Type == artifact.SchemaType {
-		if err := mayChangeTypes(c); err != nil {
+		if err := o.mayChangeTypes(c); err != nil {
 			return nil, err
 		}
 		if o.ref.ID == artifact.SchemaType {
@@ -236,7 +248,7 @@ func (o *updateOp) decide(s *state) error {
 		o.outcome, o.version, o.same = current.ref(), current.Head.Revision, true
 		return nil
 	}
-	misplaced, refused := o.schema.CheckTransition(o.state, next.State, s.caller.RolesIn(current.Scope)), o.guard(s, current, next)
+	misplaced, refused := o.schema.CheckTransition(o.state, next.State, o.review.roles(s.caller, current.Scope)), o.guard(s, current, next)
 	switch {
 	case misplaced != nil && refused != nil:
 		return withProblems(misplaced, artifact.AsError(refused).Problems)
@@ -250,8 +262,8 @@ func (o *updateOp) decide(s *state) error {
 	stateChanged := current.State != next.State
 	current.ContentHash, current.Title, current.State, current.SchemaVersion = next.hash, next.Title, next.State, o.schema.SchemaVersion
 	current.Head.Revision++
-	current.UpdatedAt, current.UpdatedBy, current.content = s.caller.Now, s.caller.Actor.ID, next.Content
-	current.updatedKind = s.caller.Actor.Kind
+	current.UpdatedAt, current.UpdatedBy, current.content = s.caller.Now, s.author.ID, next.Content
+	current.updatedKind = s.author.Kind
 	o.outcome, o.version = current.ref(), current.Head.Revision
 	if changes != nil {
 		o.warnings = append(o.warnings, s.oddities(changes)...)
@@ -400,13 +412,29 @@ func (o *updateOp) changed() []byte {
 // reviewer who only moves the lifecycle, and in a private scope who made it.
 func (o *updateOp) allowed(s *state, current *head) error {
 	if o.ref.Type == artifact.SchemaType {
-		return mayChangeTypes(s.caller)
+		return o.mayChangeTypes(s.caller)
 	}
 	if movesOnly(o.in) && s.caller.Has(verb.Reviewer, current.Scope) ||
 		current.Scope != artifact.Commons && current.CreatedBy == s.caller.Actor.ID {
 		return nil
 	}
 	return s.needWriter(current.Scope, "updating")
+}
+
+// mayChange refuses artifacts of types that are not updated, or not by the caller
+// alone.
+func (o *updateOp) mayChange() error {
+	if o.review == nil {
+		return mayChange(o.schema, "updated", artifact.MutableWithHistory)
+	}
+	return mutable(o.schema, "updated", artifact.MutableWithHistory)
+}
+
+func (o *updateOp) mayChangeTypes(c *verb.Caller) error {
+	if o.review != nil {
+		return nil // a reviewer proposes, and a reviewer approves
+	}
+	return mayChangeTypes(c)
 }
 
 var _ reader = (*updateOp)(nil)

@@ -62,7 +62,7 @@ func (o *updateOp) merge(s *state, current *head, base, now artifact.Version, th
 	if n, hint.Problems = o.check(m.Version, "/content"); hint.Problems != nil {
 		return n, hint, nil
 	}
-	if err := o.schema.CheckTransition(o.state, n.State, s.caller.RolesIn(current.Scope)); err != nil {
+	if err := o.schema.CheckTransition(o.state, n.State, o.review.roles(s.caller, current.Scope)); err != nil {
 		hint.Problems = artifact.AsError(err).Problems
 		return n, hint, nil
 	}

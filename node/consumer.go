@@ -263,7 +263,7 @@ func (n *Node) elsewhere(ctx context.Context, types []string, private bool) bool
 	store := n.held.load()
 	for _, name := range types {
 		entity, _, _ := strings.Cut(name, ".")
-		private = private || entity == "system" || store != nil && store.elsewhere(ctx, entity)
+		private = private || entity == "system" || entity == "candidate" || store != nil && store.elsewhere(ctx, entity)
 	}
 	return private
 }

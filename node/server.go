@@ -66,6 +66,7 @@ func (n *Node) Server(metrics http.Handler) *Server {
 	mux.Handle("/graphql", n.begun(limiter, n.authenticated(limiter, n.consistent(gql))))
 	verbs := &verb.Server{Registry: registry, Verifier: n.verifier, Limiter: limiter, Log: n.log}
 	mux.Handle(verb.PathPrefix, n.begun(limiter, n.consistent(verbs.Handler())))
+	mux.Handle(verb.CandidatesPath, n.begun(limiter, n.consistent(verbs.Under(verb.CandidatesPath))))
 	mux.Handle(mcp.Path, n.begun(limiter, n.consistent(mcp.HTTP(verbs, origins, n.config.Version))))
 	mux.Handle(verb.SubscribePath, n.begun(limiter, n.authenticated(limiter, n.consistent(&event.Stream{
 		Source: n, Log: n.log, Access: n.access.Changed, Done: done, Durable: n.consumers.streamOffline, Pass: n.consumers.pass(done),
@@ -128,6 +129,12 @@ func (n *Node) verbs() *verb.Registry {
 	forward(r, verb.MessagesList, n.hub)
 	forward(r, verb.MessagesAck, n.hub)
 	forward(r, verb.Mailbox, n.hub)
+	forward(r, verb.CandidatesList, n.hub)
+	forward(r, verb.CandidatesGet, n.hub)
+	forward(r, verb.CandidatesHistory, n.hub)
+	forward(r, verb.CandidatesRevise, n.hub)
+	forward(r, verb.CandidatesApprove, n.hub)
+	forward(r, verb.CandidatesReject, n.hub)
 	forward(r, verb.NodesInvite, n.hub)
 	forward(r, verb.NodesList, n.hub)
 	forward(r, verb.NodesRevoke, n.hub)

@@ -218,9 +218,12 @@ type Redaction struct {
 type Provenance struct {
 	ActorID         string                    `json:"actor_id"`
 	ActorKind       string                    `json:"actor_kind"`
+	Candidate       string                    `json:"candidate,omitempty"` // that was approved
 	Delegation      []artifact.DelegationStep `json:"delegation_chain"`
+	Evidence        []string                  `json:"evidence,omitempty"` // pinned refs that the candidate rested on
 	Import          bool                      `json:"import"`
 	ParentSessionID string                    `json:"parent_session_id"`
+	ProposedBy      string                    `json:"proposed_by,omitempty"` // agent whose candidate it was
 	RequestID       string                    `json:"request_id"`
 	SessionID       string                    `json:"session_id"`
 	TaskID          string                    `json:"task_id"`

@@ -81,10 +81,27 @@ var errorsOf = map[string][]string{
 	MessagesAck.Name:          {string(artifact.CodeNotFound), string(artifact.CodeLifecycleViolation)},
 	Mailbox.Name:              {},
 
+	CandidatesList.Name:    {artifact.ReasonCandidateNotFound},
+	CandidatesGet.Name:     {artifact.ReasonCandidateNotFound},
+	CandidatesHistory.Name: {artifact.ReasonCandidateNotFound},
+	CandidatesRevise.Name:  slices.Concat(errorsOfDecision, errorsOfProposal),
+	CandidatesApprove.Name: slices.Concat(errorsOfDecision, errorsOfProposal),
+	CandidatesReject.Name:  errorsOfDecision,
+
 	NodesInvite.Name: {},
 	NodesList.Name:   {},
 	NodesRevoke.Name: {string(artifact.CodeNotFound)},
 }
+
+// errorsOfDecision are reasons why a candidate is not decided on, and
+// errorsOfProposal why what it proposes is not written.
+var (
+	errorsOfDecision = []string{artifact.ReasonCandidateNotFound, artifact.ReasonCandidateConflict, artifact.ReasonCandidateTerminal}
+	errorsOfProposal = []string{
+		artifact.ReasonArtifactConflict, artifact.ReasonEvidenceUnavailable, artifact.ReasonEvidenceLimit,
+		string(artifact.CodeLifecycleViolation), string(artifact.CodeLinkTargetMissing), artifact.ReasonIncompatible,
+	}
+)
 
 // Errors returns the failures that a bound verb may answer with beside those of
 // any verb, in the order of the table.

@@ -118,6 +118,31 @@ var failures = []Failure{
 		artifact.CodeVersionConflict, artifact.ReasonConsumerTaken, http.StatusConflict, false,
 		"the consumer is read by another now, or was rewound: `details.generation` is the one that counts", "go on only if you are to have it: poll or subscribe with it again",
 	},
+	{
+		artifact.CodeVersionConflict, artifact.ReasonCandidateConflict, http.StatusConflict, false,
+		"the candidate was revised since you read it; `details` has `expected_version` and `current_version`", "read it again, and decide on what it is now",
+	},
+	{
+		artifact.CodeVersionConflict, artifact.ReasonArtifactConflict, http.StatusConflict, false,
+		"what the candidate would change is not as it was when that was proposed, or its id is taken; `details` has `target` and `current`. Nothing is merged, and the candidate waits on",
+		"reject it; who proposed it may propose anew",
+	},
+	{
+		artifact.CodeValidationFailed, artifact.ReasonEvidenceUnavailable, http.StatusUnprocessableEntity, false,
+		"what the candidate rests on was redacted, or is gone; `problems` says which", "reject it, or revise it with other evidence",
+	},
+	{
+		artifact.CodeValidationFailed, artifact.ReasonEvidenceLimit, http.StatusUnprocessableEntity, false,
+		"a candidate rests on at most 32 exact versions", "name those that count",
+	},
+	{
+		artifact.CodeNotFound, artifact.ReasonCandidateNotFound, http.StatusNotFound, false,
+		"there is no such candidate in a scope that you may see", "see candidates/list",
+	},
+	{
+		artifact.CodeLifecycleViolation, artifact.ReasonCandidateTerminal, http.StatusConflict, false,
+		"the candidate was decided; `details.status` says how", "leave it; propose anew",
+	},
 
 	{
 		artifact.CodeNotFound, string(artifact.CodeNotFound), http.StatusNotFound, false,

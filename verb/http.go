@@ -37,8 +37,18 @@ type Server struct {
 // Handler serves every bound verb at POST /api/scidex/<verb>, JSON in and out.
 func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
 
+// Under serves the verbs of one namespace at another path, such as /v1/candidates/.
+func (s *Server) Under(path string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		s.serveNamed(w, req, strings.TrimPrefix(req.URL.Path, path[:strings.LastIndexByte(strings.TrimSuffix(path, "/"), '/')+1]))
+	})
+}
+
 func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
-	name := strings.TrimPrefix(req.URL.Path, PathPrefix)
+	s.serveNamed(w, req, strings.TrimPrefix(req.URL.Path, PathPrefix))
+}
+
+func (s *Server) serveNamed(w http.ResponseWriter, req *http.Request, name string) {
 	ctx, caller, err := AuthenticateReader(req.Context(), w, req, s.Verifier, s.Limiter)
 	if err != nil {
 		WriteError(ctx, w, s.Log, err)

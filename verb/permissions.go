@@ -97,9 +97,11 @@ func seenBy(s *artifact.Schema) string {
 func createdBy(s *artifact.Schema) string {
 	switch {
 	case s.Type == artifact.SchemaType:
-		return Admin
+		return Admin + "; a reviewer by a candidate"
 	case s.WrittenDirectly():
 		return Contributor
+	case s.WritePolicy == artifact.WritePropose:
+		return Contributor + ", by a candidate"
 	}
 	return "by other verbs (" + s.WritePolicy + ")"
 }

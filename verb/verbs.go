@@ -34,15 +34,15 @@ var (
 	}
 	Create = Verb[CreateRequest, WriteResult]{
 		Name:    "create",
-		Summary: "Create an artifact of a registered type, with its links. One of type schema makes a new type.",
+		Summary: "Create an artifact of a registered type, with its links. One of type schema makes a new type. Where changes of the type wait for review, the answer is a candidate.",
 		Effect:  Write,
-		Needs:   Needs{AnyOf: []Permission{Contributor, Admin}, Note: "an admin in commons makes types, artifacts of type schema, and nothing else"},
+		Needs:   Needs{AnyOf: []Permission{Contributor, Reviewer, Admin}, Note: "an admin in commons makes types, artifacts of type schema, and nothing else; a reviewer there proposes them"},
 	}
 	Update = Verb[UpdateRequest, WriteResult]{
 		Name:    "update",
-		Summary: "Write a new version of an artifact, based on the version you read.",
+		Summary: "Write a new version of an artifact, based on the version you read. Where changes of the type wait for review, the answer is a candidate.",
 		Effect:  Write,
-		Needs:   Needs{AnyOf: []Permission{Contributor, Reviewer, Admin}, Own: true, Note: "a reviewer may only move the lifecycle; an admin in commons changes types, artifacts of type schema, and nothing else; in a private scope the artifact's creator may update it too"},
+		Needs:   Needs{AnyOf: []Permission{Contributor, Reviewer, Admin}, Own: true, Note: "a reviewer may only move the lifecycle; an admin in commons changes types, artifacts of type schema, and nothing else; a reviewer there proposes such changes; in a private scope the artifact's creator may update it too"},
 	}
 	Link = Verb[LinkRequest, LinkResult]{
 		Name:    "link",
@@ -319,9 +319,10 @@ const (
 
 // WriteResult confirms a write of an artifact.
 type WriteResult struct {
-	Ref              artifact.Ref       `json:"ref"` // pinned
-	ContentHash      artifact.Hash      `json:"content_hash"`
-	Revision         int                `json:"revision"`
+	Ref              artifact.Ref       `json:"ref,omitzero"` // pinned; absent, as are the next two, when a candidate was made
+	ContentHash      artifact.Hash      `json:"content_hash,omitzero"`
+	Revision         int                `json:"revision,omitempty"`
+	Candidate        *ProposedCandidate `json:"candidate,omitempty" jsonschema:"what now waits for review, where changes of the type do; then there is no ref, content_hash or revision"`
 	Created          bool               `json:"created"`
 	Merged           bool               `json:"merged,omitempty"`        // with what had changed since the base
 	SupersededBy     string             `json:"superseded_by,omitempty"` // ref of what replaces it now

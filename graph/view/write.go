@@ -58,6 +58,24 @@ func NewWriteResult(r verb.WriteResult, a artifact.Artifact) *WriteResult {
 	return v
 }
 
+// CandidateProposed says that a change waits for review.
+type CandidateProposed struct {
+	verb.ProposedCandidate
+	RequestID string
+	Warnings  []*FieldProblem
+}
+
+// IsCreateResult implements [CreateResult].
+func (*CandidateProposed) IsCreateResult() {}
+
+// IsUpdateResult implements [UpdateResult].
+func (*CandidateProposed) IsUpdateResult() {}
+
+// NewCandidateProposed returns the view of a write's answer that waits for review.
+func NewCandidateProposed(r verb.WriteResult) *CandidateProposed {
+	return &CandidateProposed{*r.Candidate, r.RequestID, fieldProblems(r.Warnings)}
+}
+
 // FieldProblem is one fault of an input.
 type FieldProblem struct {
 	Path          string

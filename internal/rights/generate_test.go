@@ -49,6 +49,9 @@ var always = map[string][]string{
 	"unlink.from":          {"predicate", "to"},
 	"unlink.predicate":     {"from", "to"},
 	"unlink.to":            {"from", "predicate"},
+	"candidates/revise":    {"dry_run"}, // what one of a pair decides, the other would meet
+	"candidates/approve":   {"dry_run"},
+	"candidates/reject":    {"dry_run"},
 }
 
 // instead are the properties in whose place an optional one stands.
@@ -84,6 +87,12 @@ func newGenerator(t *testing.T, l *lab) *generator {
 		"box": verb.BoxInbox, "thread": l.open.mail, "ack_status": verb.AckAny, "priority": "high", "include_archived": true, "subject": text,
 		"in_reply_to": l.open.mail, "response": text, "messages/ack.ref": l.open.mail, "messages/ack.status": verb.AckRead,
 		"messages/list.cursor": (&verb.MessagesListRequest{}).NextCursor(verb.MailPlace{At: time.UnixMilli(1), ID: "m-open"}),
+
+		"scope_id": artifact.Commons, "candidate_id": l.open.candidate, "expected_version": 1, "family": "trial",
+		"proposal": map[string]any{"title": text, "content": map[string]any{"text": text}}, "candidates/list.kind": verb.CandidateArtifact,
+		"artifacts":              []any{map[string]any{"family": "hypothesis", "artifact_id": "open-h", "revision": 1}},
+		"candidates/list.status": verb.CandidatePending,
+		"candidates/list.cursor": (&verb.CandidatesListRequest{ScopeID: artifact.Commons}).NextCursorAfter(verb.CandidatePlace{At: time.UnixMilli(1), ID: "c"}),
 
 		"query": "something", "mode": verb.SearchLexical, "highlight": true, "rerank": false, "facets": []any{"type", "scope"},
 		"search.filter": map[string]any{"field": "state", "op": "eq", "value": "proposed"},
@@ -258,6 +267,30 @@ func (g *generator) private(v verb.Info, property string, s *jsonschema.Schema) 
 			inner.of = property + "." + inner.of
 			delete(inner.real, "dry_run") // the request's own
 			delete(inner.twin, "dry_run")
+			inner.real, inner.twin = request{property: inner.real}, request{property: inner.twin}
+			all = append(all, inner)
+		}
+	case "scope_id":
+		set(labA, paired(labA), text)
+	case "candidate_id":
+		for _, scope := range []string{labA, artifact.Commons} {
+			for _, c := range p.candidates {
+				all = append(all, variant{
+					of: property, name: "in " + scope, same: unlike(c), real: request{"scope_id": scope, property: c.real}, twin: request{"scope_id": scope, property: c.twin},
+				})
+			}
+		}
+	case "artifacts":
+		named := func(s string) any {
+			r, _ := artifact.ParseRef(s)
+			return []any{map[string]any{"family": r.Type, "artifact_id": r.ID, "revision": 1}}
+		}
+		for _, r := range p.refs {
+			set(r.real, r.pair, named)
+		}
+	case "proposal":
+		for _, inner := range g.inner(v, s) {
+			inner.of = property + "." + inner.of
 			inner.real, inner.twin = request{property: inner.real}, request{property: inner.twin}
 			all = append(all, inner)
 		}

@@ -35,14 +35,14 @@ var roles = []struct {
 // Codes are what a cell says.
 var codes = map[rune]artifact.Code{
 	'+': "", 'd': artifact.CodePermissionDenied, 'n': artifact.CodeNotFound, 'v': artifact.CodeValidationFailed, 'm': artifact.CodeLinkTargetMissing,
-	'u': artifact.CodeMutability,
+	'u': artifact.CodeMutability, '*': "",
 }
 
 // matrix says what becomes of each request by each role, as decisions.md B says:
 // + it is done; d it is denied of what may be seen, or to those who could do it
 // nowhere; n it is as if it were not there; v so is the scope to write to, or the
 // request is wrong there; m the link's target is as if it were not there; u it is
-// written once.
+// written once; * it is done for review, which a batch does not do.
 //
 // A request is a verb, where it is tried, and what. In commons a token's
 // permissions count, in a lab the membership's: nothing that a role of one may do
@@ -74,12 +74,32 @@ var matrix = []struct {
 	{"signals", "lab-b", "nnnn|nnnn|+dnn", request{"ref": "hypothesis:lab-b/h", "kinds": []any{"vote"}}},
 
 	{"create", "commons", "d+dd|dddd|dddd", create("commons")},
-	{"create", "lab-a", "dvdv|d+dd|vddd", create("lab-a")},
-	{"create", "lab-b", "dvdv|dvdv|+ddd", create("lab-b")},
+	{"create", "lab-a", "dvvv|d+dd|vddd", create("lab-a")},
+	{"create", "lab-b", "dvvv|dvvv|+ddd", create("lab-b")},
 
-	// Types are an admin's of commons alone.
-	{"create", "a type", "ddd+|dddd|dddd", request{"type": "schema", "title": "T", "content": newType}},
-	{"update", "a type", "ddd+|dddd|dddd", request{"ref": "schema:gene", "merge_patch": request{"title": "New"}}},
+	// Types are an admin's of commons, and a reviewer's there to propose.
+	{"create", "a type", "dd*+|dddd|dddd", request{"type": "schema", "title": "T", "content": newType}},
+	{"update", "a type", "dd*+|dddd|dddd", request{"ref": "schema:gene", "merge_patch": request{"title": "New"}}},
+
+	// What a contributor proposes, who reviews decides on; in a lab only if who reviews
+	// may write there too.
+	{"create", "a proposal", "d+dd|dddd|dddd", request{"type": "trial", "title": "T", "content": request{}}},
+	{"create", "a proposal in lab-a", "dvvv|d+dd|vddd", request{"type": "trial", "title": "T", "content": request{}, "scope": "lab-a"}},
+	{"candidates/list", "commons", "++++|++++|+d+d", request{"scope_id": "commons"}},
+	{"candidates/list", "lab-a", "nnnn|++++|nd+d", request{"scope_id": "lab-a"}},
+	{"candidates/list", "lab-b", "nnnn|nnnn|+dnd", request{"scope_id": "lab-b"}},
+	{"candidates/get", "commons", "++++|++++|+d+d", candidate("commons", nil)},
+	{"candidates/get", "lab-a", "nnnn|++++|nd+d", candidate("lab-a", nil)},
+	{"candidates/get", "lab-b", "nnnn|nnnn|+dnd", candidate("lab-b", nil)},
+	{"candidates/history", "commons", "++++|++++|+d+d", candidate("commons", nil)},
+	{"candidates/history", "lab-a", "nnnn|++++|nd+d", candidate("lab-a", nil)},
+	{"candidates/revise", "commons", "dd+d|dddd|dddd", candidate("commons", request{"proposal": request{"title": "T", "content": request{}}, "expected_version": 1})},
+	{"candidates/revise", "lab-a", "ddnd|dddd|dddd", candidate("lab-a", request{"proposal": request{"title": "T", "content": request{}}, "expected_version": 1})},
+	{"candidates/approve", "commons", "dd+d|dddd|dddd", candidate("commons", request{"expected_version": 1})},
+	{"candidates/approve", "lab-a", "ddnd|dddd|dddd", candidate("lab-a", request{"expected_version": 1})},
+	{"candidates/approve", "lab-b", "ddnd|ddnd|dddd", candidate("lab-b", request{"expected_version": 1})},
+	{"candidates/reject", "commons", "dd+d|dddd|dddd", candidate("commons", request{"expected_version": 1, "reason": "because"})},
+	{"candidates/reject", "lab-a", "ddnd|dddd|dddd", candidate("lab-a", request{"expected_version": 1, "reason": "because"})},
 
 	// Who is in a lab may own something there, and is not turned away at the door.
 	{"update", "commons", "d+dd|dddd|dddd", update("h", request{"title": "New"})},
@@ -247,6 +267,11 @@ func create(scope string) request {
 	return request{"type": "hypothesis", "id": "fresh", "title": "T", "scope": scope, "content": contents("hypothesis", "x")}
 }
 
+// candidate names that of a scope, which based replaces.
+func candidate(scope string, more request) request {
+	return request{"scope_id": scope, "candidate_id": "candidate in " + scope}.with(more)
+}
+
 func update(id string, change request) request {
 	return request{"ref": "hypothesis:" + id}.with(change)
 }
@@ -321,7 +346,11 @@ func TestPermissions(t *testing.T) {
 					for n, cell := range cells {
 						got := w.code(t, door, w.tokens[n], name, r)
 						asked++
-						if want, known := codes[cell]; !known || got != want {
+						want, known := codes[cell]
+						if cell == '*' && name == verb.Batch.Name {
+							want = artifact.CodePermissionDenied
+						}
+						if !known || got != want {
 							t.Errorf("%s %s by %q = %q, want %q", name, text(r), roles[n].agent, got, want)
 						}
 					}
@@ -330,7 +359,7 @@ func TestPermissions(t *testing.T) {
 		}
 		r := w.based(verbs()[v], row.request)
 		try(row.verb, r)
-		if slices.Contains(batched, row.verb) {
+		if slices.Contains(batched, row.verb) && !strings.HasPrefix(row.where, "a proposal") { // of which a batch makes none
 			item := r.with(nil)
 			delete(item, "dry_run")
 			try(verb.Batch.Name, batch(row.verb, item).with(request{"dry_run": true}))
@@ -351,7 +380,7 @@ type matrixWorld struct {
 	*world
 	tokens []string                 // by role
 	hashes map[string]artifact.Hash // by ref
-	edges  map[string]string        // ref by who made it where, of votes by "vote"
+	edges  map[string]string        // ref by who made it where, of votes by "vote", of candidates their ids
 }
 
 func newMatrixWorld(t *testing.T) *matrixWorld {
@@ -373,6 +402,7 @@ func newMatrixWorld(t *testing.T) *matrixWorld {
 			w.hashes[out.Ref.Current().String()] = out.ContentHash
 		}
 		w.join(t, maker, scope)
+		w.edges["candidate in "+scope] = w.propose(t, writer, scope, "T")
 		w.edges["vote in "+scope] = must(t, writer, verb.Signal, verb.SignalRequest{Ref: "hypothesis:" + within(scope) + "h", Kind: "vote", Value: "1"}).Ref
 		must(t, writer, verb.Create, verb.CreateRequest{
 			Type: "comment", ID: "c", Scope: scope, Title: "T", Content: object(contents("comment", "x")),
@@ -436,7 +466,7 @@ func (w *matrixWorld) based(v verb.Info, r request) request {
 		}
 		r["base_content_hash"] = hash.String()
 	}
-	for _, property := range []string{"ref", "to"} {
+	for _, property := range []string{"ref", "to", "candidate_id"} {
 		if name, ok := r[property].(string); ok && w.edges[name] != "" {
 			r[property] = w.edges[name]
 		}

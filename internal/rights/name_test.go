@@ -137,6 +137,8 @@ func (g *generator) ids(v verb.Info, property string) (all []variant) {
 			}
 		}
 		set("of a message", p.mail, request{"type": "message", "content": contents("message", "something"), "dry_run": true})
+	case verb.CandidatesRevise.Name: // the id stays, whatever there is
+		set("of an artifact", p.ids[0], nil)
 	case verb.ScopesCreate.Name:
 		set("of a scope", paired(labA), nil)
 	case verb.AgentsRegister.Name:
@@ -190,6 +192,12 @@ func (g *generator) cursors(v verb.Info, property string) (all []variant) {
 			}
 			set("of a message", at(g.l.private.mail.real), at(g.l.private.mail.twin), nil, nil)
 		}
+	case verb.CandidatesList.Name:
+		in := verb.CandidatesListRequest{ScopeID: artifact.Commons}
+		at := func(id string) string {
+			return in.NextCursorAfter(verb.CandidatePlace{At: g.l.private.hypothesis.CreatedAt, ID: id})
+		}
+		set("of a candidate", at(g.l.private.candidates[0].real), at(g.l.private.candidates[0].twin), nil, nil)
 	case verb.ScopesMembers.Name:
 		for _, scope := range []string{labA, labB} {
 			set("of a member of "+scope, verb.EncodeNameCursor(ada, "members "+scope), verb.EncodeNameCursor(twin(ada), "members "+twin(scope)),

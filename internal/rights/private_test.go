@@ -33,6 +33,7 @@ type names struct {
 	tokens     []pair
 	keys       []pair // of idempotency
 	consumers  []pair // of ada's
+	candidates []pair // ids
 	pmids      []pair // of papers; nothing else is written with them
 	claimed    pair   // a PubMed id of a paper, with which others are made elsewhere
 	doi        pair   // of a paper
@@ -64,7 +65,7 @@ type remark struct {
 // opened are names that everyone in the tests may know.
 type opened struct {
 	hypothesis, paper, wiki, inLabB, moved, comment artifact.Ref // pinned
-	mail                                            string       // ref of root's message to itself
+	mail, candidate                                 string       // ref of root's message to itself; id of a candidate in commons
 	retired, link, vote                             string       // a ref of what was superseded; of root's link from hypothesis to paper; of root's vote on hypothesis
 }
 
@@ -181,6 +182,7 @@ func (l *lab) fill(t *testing.T) {
 	p.keys = []pair{{key, newKey()}}
 	must(t, asAda, verb.Poll, verb.PollRequest{ConsumerID: secret + "-consumer"})
 	p.consumers = []pair{paired(secret + "-consumer")}
+	p.candidates = []pair{likeUUID(l.propose(t, asAda, labA, title))}
 	hypothesis := "hypothesis:" + labA + "/" + secret + "-hypothesis"
 	first := must(t, asAda, verb.Get, verb.GetRequest{Ref: mustRef(t, hypothesis)}).Artifact
 	second := must(t, asAda, verb.Update, verb.UpdateRequest{Ref: hypothesis, BaseContentHash: first.ContentHash, Content: object(contents("hypothesis", secret+" again"))})
@@ -284,6 +286,7 @@ func (l *lab) publish(t *testing.T) {
 		l.private.refs = append(l.private.refs, refPair(aside.Ref.Current(), aside.ContentHash))
 		l.private.asides = append(l.private.asides, remark{in.Ref, likeUUID(aside.Ref.Current().String())})
 	}
+	l.open.candidate = l.propose(t, l.root, "", "Open")
 	l.open.mail = must(t, l.root, verb.MessagesSend, verb.MessagesSendRequest{Recipient: "agent:root", Body: "what is open"}).Ref.Current().String()
 	at := create("hypothesis", "moved-h", "")
 	move := func(scope string) {

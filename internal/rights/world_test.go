@@ -101,6 +101,10 @@ func newWorldOn(t *testing.T, db *pgxpool.Pool, labs ...string) *world {
 		srv.Close()
 	})
 	w.root = w.client(t, atHub, "root", nil, verb.Viewer, verb.Contributor, verb.Reviewer, verb.Admin)
+	must(t, w.root, verb.Create, verb.CreateRequest{Type: artifact.SchemaType, Title: "Trial", Content: object(map[string]any{
+		"type": "trial", "id_strategy": map[string]any{"format": "tr-{uuid}"}, "mutability": "mutable_with_history", "write_policy": "propose",
+		"content_schema": map[string]any{"type": "object"}, "links": map[string]any{"derives_from": map[string]any{"to_types": []string{}}},
+	})})
 	for _, lab := range labs {
 		must(t, w.root, verb.ScopesCreate, verb.ScopesCreateRequest{ID: lab, Title: "The lab " + lab})
 		w.grant(t, lab, "root", verb.Permissions...)
@@ -186,6 +190,12 @@ func (w *world) token(t *testing.T, agent string, scopes []string, permissions .
 func (w *world) client(t *testing.T, door, agent string, scopes []string, permissions ...string) *verb.Client {
 	t.Helper()
 	return &verb.Client{URL: w.doors[door], Token: w.token(t, agent, scopes, permissions...)}
+}
+
+// propose makes a candidate and returns its id.
+func (w *world) propose(t *testing.T, c *verb.Client, scope, title string) string {
+	t.Helper()
+	return must(t, c, verb.Create, verb.CreateRequest{Type: "trial", Scope: scope, Title: title, Content: object(map[string]any{"text": title})}).Candidate.CandidateID
 }
 
 func (w *world) grant(t *testing.T, scope, agent string, roles ...string) {

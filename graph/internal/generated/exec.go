@@ -59,6 +59,17 @@ type ComplexityRoot struct {
 		Node   func(childComplexity int) int
 	}
 
+	CandidateProposed struct {
+		CandidateID   func(childComplexity int) int
+		CandidateKind func(childComplexity int) int
+		Family        func(childComplexity int) int
+		RequestID     func(childComplexity int) int
+		ScopeID       func(childComplexity int) int
+		Status        func(childComplexity int) int
+		Version       func(childComplexity int) int
+		Warnings      func(childComplexity int) int
+	}
+
 	CurrentVersion struct {
 		ChangedAt      func(childComplexity int) int
 		ChangedBy      func(childComplexity int) int
@@ -340,6 +351,55 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.ArtifactEdge.Node(childComplexity), true
+
+	case "CandidateProposed.candidateId":
+		if e.ComplexityRoot.CandidateProposed.CandidateID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CandidateProposed.CandidateID(childComplexity), true
+	case "CandidateProposed.candidateKind":
+		if e.ComplexityRoot.CandidateProposed.CandidateKind == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CandidateProposed.CandidateKind(childComplexity), true
+	case "CandidateProposed.family":
+		if e.ComplexityRoot.CandidateProposed.Family == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CandidateProposed.Family(childComplexity), true
+	case "CandidateProposed.requestId":
+		if e.ComplexityRoot.CandidateProposed.RequestID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CandidateProposed.RequestID(childComplexity), true
+	case "CandidateProposed.scopeId":
+		if e.ComplexityRoot.CandidateProposed.ScopeID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CandidateProposed.ScopeID(childComplexity), true
+	case "CandidateProposed.status":
+		if e.ComplexityRoot.CandidateProposed.Status == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CandidateProposed.Status(childComplexity), true
+	case "CandidateProposed.version":
+		if e.ComplexityRoot.CandidateProposed.Version == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CandidateProposed.Version(childComplexity), true
+	case "CandidateProposed.warnings":
+		if e.ComplexityRoot.CandidateProposed.Warnings == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CandidateProposed.Warnings(childComplexity), true
 
 	case "CurrentVersion.changedAt":
 		if e.ComplexityRoot.CurrentVersion.ChangedAt == nil {
@@ -1652,8 +1712,26 @@ type WriteResult {
   consistencyToken: ConsistencyToken
 }
 
-union CreateResult = WriteResult | VersionConflict | ValidationFailed | NotFound | LifecycleViolation | MutabilityViolation | LinkTargetMissing | PermissionDenied | HubUnavailable
-union UpdateResult = WriteResult | VersionConflict | ValidationFailed | NotFound | LifecycleViolation | MutabilityViolation | LinkTargetMissing | PermissionDenied | HubUnavailable
+"""
+The change waits for review: a reviewer approves or rejects it, and nothing is written
+until then.
+"""
+type CandidateProposed {
+  scopeId: String!
+  candidateId: String!
+  candidateKind: String!
+  "Type of the artifact that would be made or changed."
+  family: String!
+  "Of the proposal."
+  version: Int!
+  "` + "`" + `pending` + "`" + `."
+  status: String!
+  requestId: String!
+  warnings: [FieldProblem!]!
+}
+
+union CreateResult = WriteResult | CandidateProposed | VersionConflict | ValidationFailed | NotFound | LifecycleViolation | MutabilityViolation | LinkTargetMissing | PermissionDenied | HubUnavailable
+union UpdateResult = WriteResult | CandidateProposed | VersionConflict | ValidationFailed | NotFound | LifecycleViolation | MutabilityViolation | LinkTargetMissing | PermissionDenied | HubUnavailable
 
 input StringFilter {
   eq: String
@@ -2427,6 +2505,199 @@ func (ec *executionContext) fieldContext_ArtifactEdge_node(_ context.Context, fi
 		IsResolver: false,
 		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 			return nil, errors.New("FieldContext.Child cannot be called on type INTERFACE")
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _CandidateProposed_scopeId(ctx context.Context, field graphql.CollectedField, obj *view.CandidateProposed) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CandidateProposed_scopeId(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ScopeID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CandidateProposed_scopeId(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CandidateProposed", field, false, false, "String")
+}
+
+func (ec *executionContext) _CandidateProposed_candidateId(ctx context.Context, field graphql.CollectedField, obj *view.CandidateProposed) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CandidateProposed_candidateId(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.CandidateID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CandidateProposed_candidateId(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CandidateProposed", field, false, false, "String")
+}
+
+func (ec *executionContext) _CandidateProposed_candidateKind(ctx context.Context, field graphql.CollectedField, obj *view.CandidateProposed) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CandidateProposed_candidateKind(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.CandidateKind, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CandidateProposed_candidateKind(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CandidateProposed", field, false, false, "String")
+}
+
+func (ec *executionContext) _CandidateProposed_family(ctx context.Context, field graphql.CollectedField, obj *view.CandidateProposed) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CandidateProposed_family(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Family, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CandidateProposed_family(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CandidateProposed", field, false, false, "String")
+}
+
+func (ec *executionContext) _CandidateProposed_version(ctx context.Context, field graphql.CollectedField, obj *view.CandidateProposed) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CandidateProposed_version(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Version, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CandidateProposed_version(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CandidateProposed", field, false, false, "Int")
+}
+
+func (ec *executionContext) _CandidateProposed_status(ctx context.Context, field graphql.CollectedField, obj *view.CandidateProposed) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CandidateProposed_status(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Status, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CandidateProposed_status(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CandidateProposed", field, false, false, "String")
+}
+
+func (ec *executionContext) _CandidateProposed_requestId(ctx context.Context, field graphql.CollectedField, obj *view.CandidateProposed) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CandidateProposed_requestId(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.RequestID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CandidateProposed_requestId(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CandidateProposed", field, false, false, "String")
+}
+
+func (ec *executionContext) _CandidateProposed_warnings(ctx context.Context, field graphql.CollectedField, obj *view.CandidateProposed) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CandidateProposed_warnings(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Warnings, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []*view.FieldProblem) graphql.Marshaler {
+			return ec.marshalNFieldProblem2ᚕᚖgithubᚗcomᚋscidexᚑaiᚋsubstrateᚋgraphᚋviewᚐFieldProblemᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CandidateProposed_warnings(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "CandidateProposed",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_FieldProblem(ctx, field)
 		},
 	}
 	return fc, nil
@@ -7382,6 +7653,11 @@ func (ec *executionContext) _CreateResult(ctx context.Context, sel ast.Selection
 			return graphql.Null
 		}
 		return ec._WriteResult(ctx, sel, obj)
+	case *view.CandidateProposed:
+		if obj == nil {
+			return graphql.Null
+		}
+		return ec._CandidateProposed(ctx, sel, obj)
 	default:
 		if typedObj, ok := obj.(graphql.Marshaler); ok {
 			return typedObj
@@ -7521,6 +7797,11 @@ func (ec *executionContext) _UpdateResult(ctx context.Context, sel ast.Selection
 			return graphql.Null
 		}
 		return ec._WriteResult(ctx, sel, obj)
+	case *view.CandidateProposed:
+		if obj == nil {
+			return graphql.Null
+		}
+		return ec._CandidateProposed(ctx, sel, obj)
 	default:
 		if typedObj, ok := obj.(graphql.Marshaler); ok {
 			return typedObj
@@ -7638,6 +7919,74 @@ func (ec *executionContext) _ArtifactEdge(ctx context.Context, sel ast.Selection
 			}
 		case "node":
 			out.Values[i] = ec._ArtifactEdge_node(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var candidateProposedImplementors = []string{"CandidateProposed", "CreateResult", "UpdateResult"}
+
+func (ec *executionContext) _CandidateProposed(ctx context.Context, sel ast.SelectionSet, obj *view.CandidateProposed) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, candidateProposedImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("CandidateProposed")
+		case "scopeId":
+			out.Values[i] = ec._CandidateProposed_scopeId(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "candidateId":
+			out.Values[i] = ec._CandidateProposed_candidateId(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "candidateKind":
+			out.Values[i] = ec._CandidateProposed_candidateKind(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "family":
+			out.Values[i] = ec._CandidateProposed_family(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "version":
+			out.Values[i] = ec._CandidateProposed_version(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "status":
+			out.Values[i] = ec._CandidateProposed_status(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "requestId":
+			out.Values[i] = ec._CandidateProposed_requestId(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "warnings":
+			out.Values[i] = ec._CandidateProposed_warnings(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
