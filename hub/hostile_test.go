@@ -51,10 +51,10 @@ func (f *fixture) rowCounts(t *testing.T) string {
 	t.Helper()
 	const query = `
 		SELECT string_agg(format('%s.%s=%s', n.nspname, c.relname,
-			(xpath('/row/n/text()', query_to_xml(format('SELECT count(*) AS n FROM %I.%I', n.nspname, c.relname), false, true, '')))[1]), ' ' ORDER BY 1)
+			(xpath('/row/n/text()', query_to_xml(format('SELECT count(*) AS n FROM %I.%I', n.nspname, c.relname), false, true, '')))[1]), ' ' ORDER BY n.nspname, c.relname)
 			|| ' head=' || coalesce((SELECT max(seq)::text FROM feed.change), '0')
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relname NOT LIKE '%\_build' AND n.nspname NOT LIKE 'pg\_%' AND n.nspname <> 'information_schema'`
+		WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relname NOT LIKE '%\_build' AND n.nspname NOT LIKE 'pg\_%' AND n.nspname NOT IN ('information_schema', 'job')`
 	var counts string
 	if err := f.db.QueryRow(t.Context(), query).Scan(&counts); err != nil {
 		t.Fatal(err)

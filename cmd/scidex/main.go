@@ -84,7 +84,7 @@ Every flag may also be given as an environment variable: --hub as SCIDEX_HUB,
 		Use: "version", Short: "Print the program's version",
 		RunE: func(cmd *cobra.Command, _ []string) error { return say(cmd.OutOrStdout(), "scidex "+version()) },
 	})
-	root.AddCommand(newDemoCmd(), newHubCmd(), newNodeCmd(), newTokenCmd(), newKeysCmd(), newAgentsCmd(), newScopesCmd(), newLoadCmd(), newCallCmd(), newTailCmd(), newMailCmd(), newMCPCmd())
+	root.AddCommand(newDemoCmd(), newHubCmd(), newNodeCmd(), newTokenCmd(), newKeysCmd(), newAgentsCmd(), newScopesCmd(), newLoadCmd(), newCallCmd(), newTailCmd(), newMailCmd(), newReviewCmd(), newMCPCmd())
 	for _, c := range allCommands(root) {
 		if c.RunE == nil { // a group: without it an unknown command prints help and succeeds
 			c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }

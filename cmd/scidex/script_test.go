@@ -32,11 +32,19 @@ func serveHubCmd(t *testing.T) func(*testscript.TestScript, bool, []string) {
 	}
 }
 
-// setenvCmd is the command setenv NAME FILE of scripts: it sets a variable to what
-// a file says, such as stdout.
+// setenvCmd is the command setenv NAME FILE [PATTERN] of scripts: it sets a variable to
+// what a file says, such as stdout, or to what the pattern's first group matches there.
 func setenvCmd(ts *testscript.TestScript, _ bool, args []string) {
-	if len(args) != 2 {
-		ts.Fatalf("usage: setenv NAME FILE")
+	if len(args) != 2 && len(args) != 3 {
+		ts.Fatalf("usage: setenv NAME FILE [PATTERN]")
 	}
-	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile(args[1])))
+	text := strings.TrimSpace(ts.ReadFile(args[1]))
+	if len(args) == 3 {
+		found := regexp.MustCompile(args[2]).FindStringSubmatch(text)
+		if len(found) < 2 {
+			ts.Fatalf("%s does not match %s", args[1], args[2])
+		}
+		text = found[1]
+	}
+	ts.Setenv(args[0], text)
 }
