@@ -75,14 +75,26 @@ func meantOnes(t *testing.T, f *fixture) {
 	}
 }
 
+// newMeaningHub returns a hub with a model.
+func newMeaningHub(t *testing.T, s *embedtest.Server, model string) *fixture {
+	t.Helper()
+	c := meaning(t, s, model)
+	c.DB = pgtest.New(t, initHub)
+	return newHubWith(t, c)
+}
+
+// meantAndServed writes some and waits for their vectors.
+func meantAndServed(t *testing.T, f *fixture) {
+	t.Helper()
+	meantOnes(t, f)
+	f.until(t, "vectors", vectorsQuery, 4)
+	f.until(t, "vectors that serve", "SELECT count(*) FROM vector_model WHERE serves", 1)
+}
+
 func TestSemanticSearch(t *testing.T) {
 	s := embedtest.New(t)
-	c := meaning(t, s, "grams")
-	c.DB = pgtest.New(t, initHub)
-	f := newHubWith(t, c)
-	meantOnes(t, f)
-	f.until(t, "vectors that serve", "SELECT count(*) FROM vector_model WHERE serves", 1)
-	f.until(t, "vectors", vectorsQuery, 4)
+	f := newMeaningHub(t, s, "grams")
+	meantAndServed(t, f)
 	ctx := contributor(t.Context())
 
 	near := f.search(t, ctx, verb.SearchRequest{Query: "phagocytic microglia aggregates", Mode: verb.SearchSemantic})
@@ -200,12 +212,28 @@ func TestSemanticNotConfigured(t *testing.T) {
 	}
 }
 
+// TestSemanticNotConfiguredAnyMore checks that a hub whose endpoint was taken away
+// says so to those who ask for meaning, and to nobody else.
+func TestSemanticNotConfiguredAnyMore(t *testing.T) {
+	first := newMeaningHub(t, embedtest.New(t), "grams")
+	meantAndServed(t, first)
+	first.stop()
+	f := newHubOn(t, first.db)
+	ctx := contributor(t.Context())
+	for _, mode := range []string{verb.SearchSemantic, verb.SearchHybrid} {
+		if _, err := verb.Search.Call(ctx, f.verbs, verb.SearchRequest{Query: "tau", Mode: mode}); code(err) != "unavailable/not_configured" {
+			t.Errorf("%s = %v", mode, err)
+		}
+	}
+	if got := f.search(t, ctx, verb.SearchRequest{Query: "tau"}); got.ModeUsed != verb.SearchLexical || len(got.Degraded) != 0 || len(got.Hits) == 0 {
+		t.Errorf("auto = %+v", got)
+	}
+}
+
 // TestVectorsFollow checks that vectors are of what is there and of nothing else.
 func TestVectorsFollow(t *testing.T) {
 	s := embedtest.New(t)
-	c := meaning(t, s, "grams")
-	c.DB = pgtest.New(t, initHub)
-	f := newHubWith(t, c)
+	f := newMeaningHub(t, s, "grams")
 	f.scope(t, "lab-a")
 	f.grant(t, "lab-a", "ada", verb.Contributor)
 	f.grant(t, "lab-a", "root", verb.Admin)
@@ -296,9 +324,7 @@ func TestVectorsFollow(t *testing.T) {
 // participants alone.
 func TestMessagesAreToldToNoModel(t *testing.T) {
 	s := embedtest.New(t)
-	c := meaning(t, s, "grams")
-	c.DB = pgtest.New(t, initHub)
-	f := newHubWith(t, c)
+	f := newMeaningHub(t, s, "grams")
 	told := make(chan string, 100)
 	s.Fail(func(_ int, _ http.ResponseWriter, req *http.Request) bool {
 		told <- req.URL.Path + embedtest.Body(req)
@@ -330,14 +356,10 @@ func TestMessagesAreToldToNoModel(t *testing.T) {
 // caller may not see.
 func TestSemanticScopes(t *testing.T) {
 	s := embedtest.New(t)
-	c := meaning(t, s, "grams")
-	c.DB = pgtest.New(t, initHub)
-	f := newHubWith(t, c)
+	f := newMeaningHub(t, s, "grams")
 	f.scope(t, "lab-a")
 	f.grant(t, "lab-a", "ada", verb.Contributor)
-	meantOnes(t, f)
-	f.until(t, "vectors", vectorsQuery, 4)
-	f.until(t, "vectors that serve", "SELECT count(*) FROM vector_model WHERE serves", 1)
+	meantAndServed(t, f)
 	bob, ada := f.member(t.Context(), "bob", verb.Viewer), f.member(t.Context(), "ada", verb.Contributor)
 	requests := []verb.SearchRequest{
 		{Query: "microglia amyloid", Mode: verb.SearchSemantic, Facets: []string{"type", "scope"}},
@@ -447,12 +469,8 @@ func TestVectorsGoOn(t *testing.T) {
 // new one.
 func TestModelChanges(t *testing.T) {
 	s := embedtest.New(t)
-	c := meaning(t, s, "old")
-	c.DB = pgtest.New(t, initHub)
-	first := newHubWith(t, c)
-	meantOnes(t, first)
-	first.until(t, "vectors", vectorsQuery+" WHERE model = 'old'", 4)
-	first.until(t, "vectors that serve", "SELECT count(*) FROM vector_model WHERE serves", 1)
+	first := newMeaningHub(t, s, "old")
+	meantAndServed(t, first)
 	first.stop()
 
 	hold := make(chan struct{})
@@ -465,7 +483,7 @@ func TestModelChanges(t *testing.T) {
 		return false
 	})
 	c2 := meaning(t, s, "new")
-	c2.DB = c.DB
+	c2.DB = first.db
 	f := newHubWith(t, c2)
 	<-reached
 	s.Models()
@@ -497,16 +515,16 @@ func TestModelChanges(t *testing.T) {
 
 	t.Run("a change that is taken back", func(t *testing.T) {
 		f.stop()
-		if _, err := c.DB.Exec(t.Context(), `INSERT INTO vector_model (model, dims, serves) VALUES ('third', 3, false)`); err != nil {
+		if _, err := first.db.Exec(t.Context(), `INSERT INTO vector_model (model, dims, serves) VALUES ('third', 3, false)`); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.DB.Exec(t.Context(), `
+		if _, err := first.db.Exec(t.Context(), `
 			INSERT INTO artifact_vector (type, id, model, scope, revision, rule, text_hash, vector)
 			SELECT type, id, 'third', scope, revision, rule, text_hash, '\x010203' FROM artifact_vector WHERE id = 'yeast'`); err != nil {
 			t.Fatal(err)
 		}
 		c3 := meaning(t, s, "new")
-		c3.DB = c.DB
+		c3.DB = first.db
 		f = newHubWith(t, c3)
 		f.until(t, "models", "SELECT count(*) FROM vector_model", 1)
 		f.until(t, "vectors by others", vectorsQuery+" WHERE model <> 'new'", 0)
@@ -533,14 +551,10 @@ func TestModelChanges(t *testing.T) {
 // the caller sees.
 func TestManyVectors(t *testing.T) {
 	s := embedtest.New(t)
-	c := meaning(t, s, "grams")
-	c.DB = pgtest.New(t, initHub)
-	f := newHubWith(t, c)
+	f := newMeaningHub(t, s, "grams")
 	f.scope(t, "lab-a")
 	f.grant(t, "lab-a", "ada", verb.Viewer)
-	meantOnes(t, f)
-	f.until(t, "vectors", vectorsQuery, 4)
-	f.until(t, "vectors that serve", "SELECT count(*) FROM vector_model WHERE serves", 1)
+	meantAndServed(t, f)
 	const many = 20_000
 	for _, query := range []string{`
 		INSERT INTO artifact SELECT (jsonb_populate_record(a, jsonb_build_object('id', 'lab-a/x' || n, 'scope', 'lab-a'))).*
@@ -569,12 +583,8 @@ func TestManyVectors(t *testing.T) {
 // is written for it too.
 func TestVectorExtension(t *testing.T) {
 	s := embedtest.New(t)
-	c := meaning(t, s, "grams")
-	c.DB = pgtest.New(t, initHub)
-	first := newHubWith(t, c)
-	meantOnes(t, first)
-	first.until(t, "vectors", vectorsQuery, 4)
-	first.until(t, "vectors that serve", "SELECT count(*) FROM vector_model WHERE serves", 1)
+	first := newMeaningHub(t, s, "grams")
+	meantAndServed(t, first)
 	near := verb.SearchRequest{Query: "phagocytic microglia", Mode: verb.SearchSemantic}
 	want := ids(first.search(t, contributor(t.Context()), near))
 	first.stop()
@@ -585,10 +595,12 @@ func TestVectorExtension(t *testing.T) {
 			SELECT 1 - sum(x::float8 * y) / sqrt(sum(x::float8 * x) * sum(y::float8 * y)) + 0 * nextval('compared') FROM unnest(a, b) AS p (x, y) $$`,
 		`CREATE OPERATOR <=> (LEFTARG = real[], RIGHTARG = real[], FUNCTION = cosine_distance)`,
 	} {
-		if _, err := c.DB.Exec(t.Context(), query); err != nil {
+		if _, err := first.db.Exec(t.Context(), query); err != nil {
 			t.Fatal(err)
 		}
 	}
+	c := meaning(t, s, "grams")
+	c.DB = first.db
 	f := newHubWith(t, c)
 	f.until(t, "vectors of the extension", vectorsQuery+" WHERE to_jsonb(artifact_vector) ->> 'embedding' IS NOT NULL", 4)
 	f.mustCreate(t, hypothesis("late", "a phagocytic microglia that came later"))

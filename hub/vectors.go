@@ -103,10 +103,11 @@ func (v *vectors) take() (due map[string][]string, all bool) {
 	return due, all
 }
 
-// have says which vectors searches can be by.
+// have says which vectors searches can be by. Without an endpoint to ask there are
+// none: what a hub is not configured to do is no less than it could.
 func (v *vectors) have(configured bool) (out rank.Vectors) {
 	out.Building = configured
-	if m := v.serving.Load(); m != nil {
+	if m := v.serving.Load(); m != nil && configured {
 		out.Model, out.Dims = m.Model, m.Dims
 	}
 	return out

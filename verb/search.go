@@ -80,7 +80,7 @@ type SearchHit struct {
 
 // A Degradation says in what way an answer is less than was asked for.
 type Degradation struct {
-	Reason  string   `json:"reason" jsonschema:"index_building; or why the search was not by meaning too: embeddings_building, not_configured (at this node), model_unavailable; or why the hits were not ordered anew: rerank_unavailable"`
+	Reason  string   `json:"reason" jsonschema:"index_building; or why the search was not by meaning too: embeddings_building, not_configured (at a node that has vectors and no endpoint), model_unavailable; or why the hits were not ordered anew: rerank_unavailable"`
 	Message string   `json:"message"`
 	Types   []string `json:"types,omitempty" jsonschema:"of which not all artifacts are indexed yet"`
 }
