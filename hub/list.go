@@ -159,11 +159,8 @@ var errFacetsMissing = errors.New("facets are not made yet")
 
 // listSome lists what a filter lets pass, or in an order that is asked for.
 func (h *Hub) listSome(ctx context.Context, c *verb.Caller, in *verb.ListRequest, l *verb.Listing) (out verb.ListResponse, err error) {
-	declared := func(path string) bool { return false }
-	if s := h.schemas.get(l.Type); s != nil {
-		paths := s.FacetPaths()
-		declared = func(path string) bool { return slices.Contains(paths, path) }
-	}
+	paths := h.schemas.facetPaths(l.Type)
+	declared := func(path string) bool { return slices.Contains(paths, path) }
 	list := &lister{hub: h, caller: c, in: in, listing: l, indexed: declared}
 	out, err = list.run(ctx)
 	building := errors.Is(err, errFacetsMissing)
@@ -221,14 +218,8 @@ func (r *lister) begin(b *pgx.Batch, out *verb.ListResponse) {
 	b.Queue(beginListQuery)
 	b.Queue(planListQuery)
 	b.Queue(headQuery).QueryRow(func(row pgx.Row) error { return row.Scan(&out.AsOf) })
-	if r.usesFacets() {
-		b.Queue(facetsMadeQuery, r.listing.Type, r.hub.schemas.facetKey(r.listing.Type)).QueryRow(func(row pgx.Row) error {
-			var made bool
-			if err := row.Scan(&made); err != nil || made {
-				return err
-			}
-			return errFacetsMissing
-		})
+	if r.statement().UsesFacets(r.listing.Filter, r.listing.Sort) {
+		r.hub.queueFacetsMade(b, r.listing.Type)
 	}
 	if r.in.Count {
 		s := r.statement()
@@ -242,12 +233,16 @@ func (r *lister) begin(b *pgx.Batch, out *verb.ListResponse) {
 	}
 }
 
-// usesFacets reports whether the list counts on the index of facets.
-func (r *lister) usesFacets() bool {
-	if r.indexed == nil {
-		return false
-	}
-	return slices.ContainsFunc(append(r.listing.Filter.Paths(), r.listing.Sort.Paths()...), r.indexed)
+// queueFacetsMade asks, in a snapshot, whether the facets of a type are made. Where
+// they are not, the batch ends with errFacetsMissing.
+func (h *Hub) queueFacetsMade(b *pgx.Batch, typ string) {
+	b.Queue(facetsMadeQuery, typ, h.schemas.facetKey(typ)).QueryRow(func(row pgx.Row) error {
+		var made bool
+		if err := row.Scan(&made); err != nil || made {
+			return err
+		}
+		return errFacetsMissing
+	})
 }
 
 // statement returns one whose first arguments are those of the condition visible, and
@@ -265,7 +260,7 @@ func (r *lister) statement(more ...any) *query.Statement {
 	default:
 		s = query.New(query.Postgres, scopes, append([]any{r.caller.Actor.ID}, more...)...)
 	}
-	s.Type, s.Indexed = typ, r.indexed
+	s.Type, s.Indexed, s.Replacing = typ, r.indexed, r.hub.schemas.replacing
 	return s
 }
 

@@ -216,6 +216,18 @@ func (c *schemaCache) types() []string {
 	return slices.Sorted(maps.Keys(c.byType))
 }
 
+// replacing returns the types of whose signals of a kind each voter's last counts.
+func (c *schemaCache) replacing(kind string) (types []string) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for typ, s := range c.byType {
+		if s.Signals[kind].Aggregation == artifact.AggregateReplace {
+			types = append(types, typ)
+		}
+	}
+	return types
+}
+
 // addressed returns the types of all that has a ref to read it by.
 func (c *schemaCache) addressed() []string {
 	return append(c.types(), replicate.LinkType, replicate.SignalType)

@@ -2,7 +2,9 @@ package hub
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -53,7 +55,7 @@ func (h *Hub) search(ctx context.Context, in verb.SearchRequest) (out verb.Searc
 	if err := h.schemas.ensure(ctx, h.db, in.Types...); err != nil {
 		return out, err
 	}
-	p, err := in.Plan(h.schemas.types())
+	p, err := in.Plan(h.schemas.get, h.schemas.types)
 	if err != nil {
 		return out, err
 	}
@@ -70,25 +72,11 @@ func (h *Hub) search(ctx context.Context, in verb.SearchRequest) (out verb.Searc
 		return out, err
 	}
 	out.Degraded = append(out.Degraded, plan.Degraded...)
+	r := h.searcher(c, p)
 	if plan.Ranked() {
-		return h.ranked(ctx, c, plan, out.Degraded)
+		return r.ranked(ctx, plan, out.Degraded)
 	}
-	find, args := searchQuery(c, p, wordsQuery, structuredQuery)
-	text := `WITH hit AS MATERIALIZED (` + find +
-		` ORDER BY score DESC, a.type, a.id LIMIT ` + strconv.Itoa(p.ReadSize()) + ` OFFSET ` + strconv.Itoa(p.Offset) + `)` + hitColumns
-	rows, err := h.db.Query(ctx, text, args...)
-	if err != nil {
-		return out, callerError(fmt.Errorf("search: %w", err))
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var hit verb.SearchHit
-		if err := scanArtifact(rows, &hit.Artifact, &out.AsOf, &hit.Score); err != nil {
-			return out, callerError(fmt.Errorf("search: %w", err))
-		}
-		out.Hits = append(out.Hits, hit)
-	}
-	if err := rows.Err(); err != nil {
+	if err := r.hits(ctx, &out); err != nil {
 		return out, callerError(fmt.Errorf("search: %w", err))
 	}
 	p.Finish(&out)
@@ -96,21 +84,100 @@ func (h *Hub) search(ctx context.Context, in verb.SearchRequest) (out verb.Searc
 		h.finish(p, &out.Hits[i])
 	}
 	if len(in.Facets) > 0 {
-		if err := h.facets(ctx, c, p, &out); err != nil {
+		if err := r.facets(ctx, &out); err != nil {
 			return out, callerError(fmt.Errorf("count hits: %w", err))
 		}
 	}
-	if len(out.Hits) == 0 {
-		out.AsOf, err = h.Head(ctx)
-	}
-	return out, err
+	return out, nil
 }
 
-// searchQuery returns one of two queries, by words or structured, with what a request
+// hits reads the page. The rows of hits tell how far the log had come; of none it is
+// told before they are looked for once more.
+func (r *searcher) hits(ctx context.Context, out *verb.SearchResponse) (err error) {
+	p := r.plan
+	for looked := false; len(out.Hits) == 0; looked = true {
+		if looked {
+			if out.AsOf, err = r.hub.Head(ctx); err != nil {
+				return err
+			}
+		}
+		if err := r.read(ctx, func() (string, []any) {
+			find, args := r.query(wordsQuery, structuredQuery)
+			return `WITH hit AS MATERIALIZED (` + find + ` ORDER BY score DESC, a.type, a.id LIMIT ` + strconv.Itoa(p.ReadSize()) + ` OFFSET ` + strconv.Itoa(p.Offset) + `)` + hitColumns, args
+		}, func(rows pgx.Rows) error {
+			defer rows.Close()
+			for rows.Next() {
+				var hit verb.SearchHit
+				if err := scanArtifact(rows, &hit.Artifact, &out.AsOf, &hit.Score); err != nil {
+					return err
+				}
+				out.Hits = append(out.Hits, hit)
+			}
+			return rows.Err()
+		}); err != nil || looked {
+			return err
+		}
+	}
+	return nil
+}
+
+// A searcher reads what one caller's search finds.
+type searcher struct {
+	hub      *Hub
+	caller   *verb.Caller
+	plan     *verb.SearchPlan
+	declared func(path string) bool
+	indexed  func(path string) bool // those of which facets are kept; nil: none
+}
+
+func (h *Hub) searcher(c *verb.Caller, p *verb.SearchPlan) *searcher {
+	paths := h.schemas.facetPaths(p.Type)
+	declared := func(path string) bool { return slices.Contains(paths, path) }
+	p.Indexed(declared, false)
+	return &searcher{h, c, p, declared, declared}
+}
+
+// read runs a query and hands over its rows. One that counts on the index of facets
+// runs in a snapshot in which they are made, and is planned as lists are; where they
+// are not, contents are asked.
+func (r *searcher) read(ctx context.Context, query func() (string, []any), take func(pgx.Rows) error) error {
+	if s, _ := r.statement(); s.UsesFacets(r.plan.Where, nil) {
+		err := r.readIndexed(ctx, query, take)
+		if !errors.Is(err, errFacetsMissing) {
+			return err
+		}
+		r.indexed = nil
+		r.plan.Indexed(r.declared, true)
+	}
+	text, args := query()
+	rows, err := r.hub.db.Query(ctx, text, args...)
+	if err != nil {
+		return err
+	}
+	return take(rows)
+}
+
+func (r *searcher) readIndexed(ctx context.Context, query func() (string, []any), take func(pgx.Rows) error) error {
+	conn, err := r.hub.db.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("acquire a connection: %w", err)
+	}
+	defer conn.Release()
+	defer rollback(ctx, conn)
+	b := new(pgx.Batch)
+	b.Queue(beginListQuery)
+	b.Queue(planListQuery)
+	r.hub.queueFacetsMade(b, r.plan.Type)
+	text, args := query()
+	b.Queue(text, args...).Query(take)
+	return conn.SendBatch(ctx, b).Close()
+}
+
+// query returns one of two queries, by words or structured, with what the request
 // asks for beside.
-func searchQuery(c *verb.Caller, p *verb.SearchPlan, words, structured string) (string, []any) {
-	s, b := searchStatement(c, p)
-	if p.Words == nil {
+func (r *searcher) query(words, structured string) (string, []any) {
+	s, b := r.statement()
+	if p := r.plan; p.Words == nil {
 		b.WriteString(structured)
 	} else {
 		words = strings.ReplaceAll(words, "{words}", s.Arg(p.Words.TSQuery())+"::tsquery")
@@ -119,21 +186,20 @@ func searchQuery(c *verb.Caller, p *verb.SearchPlan, words, structured string) (
 		}
 		b.WriteString(words)
 	}
-	conditions(s, b, p)
+	r.conditions(s, b)
 	return b.String(), s.Args()
 }
 
-// searchStatement begins a query of a search.
-func searchStatement(c *verb.Caller, p *verb.SearchPlan) (*query.Statement, *strings.Builder) {
-	s := query.New(query.Postgres, c.VisibleScopes(), c.Actor.ID, p.IncludeContent || p.Highlight)
-	if len(p.Types) == 1 {
-		s.Type = p.Types[0]
-	}
+// statement begins a query of the search.
+func (r *searcher) statement() (*query.Statement, *strings.Builder) {
+	s := query.New(query.Postgres, r.caller.VisibleScopes(), r.caller.Actor.ID, r.plan.IncludeContent || r.plan.Highlight)
+	s.Type, s.Indexed, s.Replacing = r.plan.Type, r.indexed, r.hub.schemas.replacing
 	return s, new(strings.Builder)
 }
 
-// conditions adds which artifacts a search is of.
-func conditions(s *query.Statement, b *strings.Builder, p *verb.SearchPlan) {
+// conditions adds which artifacts the search is of.
+func (r *searcher) conditions(s *query.Statement, b *strings.Builder) {
+	p := r.plan
 	if len(p.Types) == 0 {
 		b.WriteString(` AND a.audience = 'scope'`) // messages are found when they are asked for
 	} else {
@@ -163,18 +229,19 @@ func (h *Hub) finish(p *verb.SearchPlan, hit *verb.SearchHit) {
 }
 
 // facets counts all hits, not those of the page alone.
-func (h *Hub) facets(ctx context.Context, c *verb.Caller, p *verb.SearchPlan, out *verb.SearchResponse) error {
-	find, args := searchQuery(c, p, countWordsQuery, countStructuredQuery)
-	rows, err := h.db.Query(ctx, find+` LIMIT `+strconv.Itoa(verb.MaxFacetMatches+1), args...)
-	if err != nil {
-		return err
-	}
-	count := verb.NewFacetCounter(p)
+func (r *searcher) facets(ctx context.Context, out *verb.SearchResponse) error {
+	count := verb.NewFacetCounter(r.plan)
 	var typ, state, scope string
 	var unused bool
-	if _, err := pgx.ForEachRow(rows, []any{&typ, &state, &scope, &unused}, func() error {
-		count.Add(typ, state, scope)
-		return nil
+	if err := r.read(ctx, func() (string, []any) {
+		find, args := r.query(countWordsQuery, countStructuredQuery)
+		return find + ` LIMIT ` + strconv.Itoa(verb.MaxFacetMatches+1), args
+	}, func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&typ, &state, &scope, &unused}, func() error {
+			count.Add(typ, state, scope)
+			return nil
+		})
+		return err
 	}); err != nil {
 		return err
 	}

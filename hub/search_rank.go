@@ -41,81 +41,85 @@ const (
 )
 
 // ranked runs a search by meaning, or one whose hits a model orders.
-func (h *Hub) ranked(ctx context.Context, c *verb.Caller, p *rank.Plan, degraded []verb.Degradation) (out verb.SearchResponse, err error) {
+func (r *searcher) ranked(ctx context.Context, p *rank.Plan, degraded []verb.Degradation) (out verb.SearchResponse, err error) {
+	head, err := r.hub.Head(ctx) // before it, for an answer of nothing
+	if err != nil {
+		return out, callerError(fmt.Errorf("search: %w", err))
+	}
 	p.Degraded = degraded
-	if out, err = p.Search(ctx, &ranker{h, c, p.SearchPlan}); err != nil {
+	if out, err = p.Search(ctx, &ranker{r}); err != nil {
 		return out, callerError(fmt.Errorf("search: %w", err))
 	}
 	for i := range out.Hits {
-		h.finish(p.SearchPlan, &out.Hits[i])
+		r.hub.finish(p.SearchPlan, &out.Hits[i])
 	}
 	if len(out.Hits) == 0 {
-		out.AsOf, err = h.Head(ctx)
+		out.AsOf = head
 	}
-	return out, err
+	return out, nil
 }
 
 // A ranker is a [rank.Store] for one caller's search.
-type ranker struct {
-	hub    *Hub
-	caller *verb.Caller
-	plan   *verb.SearchPlan
-}
+type ranker struct{ *searcher }
 
 // ByWords implements [rank.Store].
 func (r *ranker) ByWords(ctx context.Context, limit int) ([]rank.Candidate, error) {
-	find, args := searchQuery(r.caller, r.plan, wordedQuery, "")
-	return r.candidates(ctx, find+` ORDER BY score DESC, a.type, a.id LIMIT `+strconv.Itoa(limit), args)
-}
-
-func (r *ranker) candidates(ctx context.Context, text string, args []any) (out []rank.Candidate, err error) {
-	rows, err := r.hub.db.Query(ctx, text, args...)
-	if err != nil {
-		return nil, err
-	}
+	var out []rank.Candidate
 	var c rank.Candidate
 	var unused bool
-	_, err = pgx.ForEachRow(rows, []any{&c.Type, &c.ID, &c.State, &c.Scope, &c.Score, &unused}, func() error {
-		out = append(out, c)
-		return nil
+	err := r.read(ctx, func() (string, []any) {
+		find, args := r.query(wordedQuery, "")
+		return find + ` ORDER BY score DESC, a.type, a.id LIMIT ` + strconv.Itoa(limit), args
+	}, func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&c.Type, &c.ID, &c.State, &c.Scope, &c.Score, &unused}, func() error {
+			out = append(out, c)
+			return nil
+		})
+		return err
 	})
 	return out, err
 }
 
 // Near implements [rank.Store].
 func (r *ranker) Near(ctx context.Context, p *rank.Plan, limit int) ([]rank.Candidate, bool, error) {
+	near := rank.Near{To: p.Vector, Limit: limit}
+	n, most := 0, mostCompared
+	embedded := r.hub.vectors.embedded.Load()
+	if embedded {
+		most = limit + rank.Spare // numbers of its own are not exact
+	}
+	var c rank.Candidate
+	var v pgtype.DriverBytes
+	var unused bool
+	err := r.read(ctx, func() (string, []any) { return r.near(p, embedded, most) }, func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&c.Type, &c.ID, &c.State, &c.Scope, &v, &unused}, func() error {
+			near.Add(c, embed.Vector(v))
+			n++
+			return nil
+		})
+		return err
+	})
+	return near.Found(), n <= most, err
+}
+
+// near returns the query of vectors to compare.
+func (r *ranker) near(p *rank.Plan, embedded bool, most int) (string, []any) {
 	version := ""
 	if p.Where != nil {
 		version = searchVersion
 	}
-	s, text := searchStatement(r.caller, r.plan)
+	s, text := r.statement()
 	text.WriteString(strings.NewReplacer("{version}", version, "{model}", s.Arg(p.Model)).Replace(comparedQuery))
 	if excluded := p.Words.TSExcluded(); excluded != "" {
 		text.WriteString(strings.ReplaceAll(excludedQuery, "{excluded}", s.Arg(excluded)))
 	}
-	conditions(s, text, r.plan)
-	most := mostCompared
-	if r.hub.vectors.embedded.Load() {
-		most = limit + rank.Spare // numbers of its own are not exact
+	r.conditions(s, text)
+	if embedded {
 		text.WriteString(strings.ReplaceAll(nearestOrder, "{near}", s.Arg(p.Vector.Floats())) + strconv.Itoa(most))
 	} else {
 		text.WriteString(` LIMIT ` + strconv.Itoa(most+1))
 	}
-	rows, err := r.hub.db.Query(ctx, text.String(), s.Args()...)
-	if err != nil {
-		return nil, false, err
-	}
-	near := rank.Near{To: p.Vector, Limit: limit}
-	n := 0
-	var c rank.Candidate
-	var v pgtype.DriverBytes
-	var unused bool
-	_, err = pgx.ForEachRow(rows, []any{&c.Type, &c.ID, &c.State, &c.Scope, &v, &unused}, func() error {
-		near.Add(c, embed.Vector(v))
-		n++
-		return nil
-	})
-	return near.Found(), n <= most, err
+	return text.String(), s.Args()
 }
 
 // Hits implements [rank.Store].

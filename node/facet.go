@@ -82,6 +82,41 @@ func (s *Store) typeNamed(typ string) *artifact.Schema {
 
 func (s *Store) typeNames() []string { return slices.Sorted(maps.Keys(*s.declared.Load())) }
 
+// facets say which pointers of a type are kept in the index.
+type facets struct {
+	declared func(path string) bool
+	indexed  func(path string) bool // nil: none, yet or at all
+	building bool
+}
+
+// facetsOf looks up, in a transaction, what is kept of a type's facets.
+func (s *Store) facetsOf(ctx context.Context, tx *sql.Tx, typ string) (f facets, err error) {
+	d := (*s.declared.Load())[typ]
+	if d == nil {
+		f.declared = func(string) bool { return false }
+		return f, nil
+	}
+	f.declared = func(path string) bool { return slices.Contains(d.paths, path) }
+	var made bool
+	if err := tx.StmtContext(ctx, s.read.facetsMade).QueryRowContext(ctx, typ, d.key).Scan(&made); err != nil { //nolint:sqlclosecheck // the transaction closes it
+		return f, err
+	}
+	if f.building = !made; made {
+		f.indexed = f.declared
+	}
+	return f, nil
+}
+
+// replacing returns the types of whose signals of a kind each voter's last counts.
+func (s *Store) replacing(kind string) (types []string) {
+	for typ, d := range *s.declared.Load() {
+		if d.schema.Signals[kind].Aggregation == artifact.AggregateReplace {
+			types = append(types, typ)
+		}
+	}
+	return types
+}
+
 // facetStatements keep facets up.
 type facetStatements struct {
 	headAsIs, currentText, facets, deleteFacets, putFacet *sql.Stmt

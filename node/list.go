@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/scidex-ai/substrate/artifact"
@@ -56,9 +55,10 @@ type page struct {
 	listing *verb.Listing
 	form    listForm
 	scopes  []string
-	indexed func(path string) bool
-	out     verb.ListResponse
-	places  []query.Place
+	facets
+	walks  bool // see query.Statement
+	out    verb.ListResponse
+	places []query.Place
 }
 
 // all reads a page of all artifacts, or of a type's, newest first.
@@ -152,19 +152,14 @@ func formOf(typ string) listForm {
 // some reads a page of what a filter lets pass, or in an order that is asked for.
 func (p *page) some(ctx context.Context) error {
 	l := p.listing
-	declared := func(string) bool { return false }
-	building := false
-	if d := (*p.store.declared.Load())[l.Type]; d != nil {
-		declared = func(path string) bool { return slices.Contains(d.paths, path) }
-		var made bool
-		if err := p.tx.StmtContext(ctx, p.store.read.facetsMade).QueryRowContext(ctx, l.Type, d.key).Scan(&made); err != nil { //nolint:sqlclosecheck // the transaction closes it
-			return err
-		}
-		if building = !made; made {
-			p.indexed = declared
-		}
+	var err error
+	if p.facets, err = p.store.facetsOf(ctx, p.tx, l.Type); err != nil {
+		return err
 	}
-	p.out.Warnings = l.Unindexed(declared, building)
+	p.out.Warnings = l.Unindexed(p.declared, p.building)
+	if p.walks, err = p.walk(ctx); err != nil {
+		return err
+	}
 	of := p.statement().Segments(l.Sort, l.Filter)
 	first := 0
 	if l.After != nil && of > 1 {
@@ -183,7 +178,7 @@ func (p *page) some(ctx context.Context) error {
 
 func (p *page) statement() *query.Statement {
 	s := query.New(query.SQLite, p.scopes, p.in.IncludeContent)
-	s.Type, s.Indexed = p.listing.Type, p.indexed
+	s.Type, s.Indexed, s.Replacing, s.Walks = p.listing.Type, p.indexed, p.store.replacing, p.walks
 	if query.IsEdge(s.Type) {
 		s.Table = query.TableOf(s.Type, s.Visible("scope"))
 	}
@@ -239,6 +234,43 @@ func (p *page) query(part, of int, first bool) (string, []any, *query.Order, err
 		fmt.Fprintf(&columns, ", q.c%d", i)
 	}
 	return p.form.columns + columns.String() + " FROM (" + inner + ")" + p.form.rows + o.Again(), s.Args(), o, nil
+}
+
+const (
+	// walkShare is which part of a type at least is to pass a filter for the list to be
+	// read in its order and not collected: no more than that many times the work can
+	// then be lost on what is all at the far end.
+	walkShare = 8
+	// walkPages is how many pages a type is at least, for anything to be gained.
+	walkPages = walkShare * walkShare
+	// countedSQL is of all scopes: it decides how rows are found, and not which.
+	countedSQL = `SELECT coalesce(sum(n), 0) FROM digest WHERE kind = 'artifact' AND type = ?1`
+)
+
+// walk decides whether to read in the order that is asked for, and to look at the
+// facets of each: where what a filter asks for is common, that is less than to find
+// all that pass it and sort them.
+func (p *page) walk(ctx context.Context) (bool, error) {
+	s := p.statement()
+	if !s.Drives(p.listing.Filter) {
+		return false, nil
+	}
+	var n int
+	if err := p.tx.StmtContext(ctx, p.store.read.counted).QueryRowContext(ctx, s.Type).Scan(&n); err != nil { //nolint:sqlclosecheck // the transaction closes it
+		return false, err
+	}
+	if n < walkPages*p.listing.Limit {
+		return false, nil
+	}
+	most := n/walkShare + 1
+	probes := s.Probes(p.listing.Filter, most)
+	for _, text := range probes {
+		var found int
+		if err := p.tx.QueryRowContext(ctx, text, s.Args()...).Scan(&found); err != nil || found < most {
+			return false, err
+		}
+	}
+	return len(probes) > 0, nil
 }
 
 // count counts all that the filter lets pass, up to just above the greatest count.

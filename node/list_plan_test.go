@@ -115,7 +115,7 @@ func TestListPlans(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p := &page{store: s, in: in, listing: l, form: formOf(l.Type), scopes: in.Scopes(c), indexed: func(string) bool { return !query.IsEdge(l.Type) }}
+			p := &page{store: s, in: in, listing: l, form: formOf(l.Type), scopes: in.Scopes(c), facets: facets{indexed: func(string) bool { return !query.IsEdge(l.Type) }}}
 			of, part := p.statement().Segments(l.Sort, l.Filter), 0
 			if of > 2 {
 				part = 1 // the texts

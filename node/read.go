@@ -23,7 +23,7 @@ type readStatements struct {
 	presentSignal                     scopedQuery
 	out, in                           endQueries // links
 	applied, events, schemas          *sql.Stmt
-	facetsMade                        *sql.Stmt
+	facetsMade, counted               *sql.Stmt
 	scopes, scopeKnown, members       *sql.Stmt
 	agents                            agentQueries
 }
@@ -96,7 +96,7 @@ func (r *readStatements) prepare(ctx context.Context, pool *sql.DB) error {
 	r.in.prepare(pool, verb.DirectionIn, "to", "from")
 	r.agents.prepare(pool)
 	return prepare(ctx, pool, map[**sql.Stmt]string{
-		&r.applied: appliedSQL, &r.facetsMade: facetsMadeSQL, &r.events: eventsSQL, &r.schemas: schemasSQL,
+		&r.applied: appliedSQL, &r.facetsMade: facetsMadeSQL, &r.counted: countedSQL, &r.events: eventsSQL, &r.schemas: schemasSQL,
 		&r.scopes: scopesSQL, &r.scopeKnown: scopeKnownSQL, &r.members: membersSQL,
 	})
 }

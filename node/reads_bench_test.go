@@ -197,7 +197,7 @@ func newFloors(b *testing.B, path string) (url string) {
 	type matched struct{ match, name string }
 	plans := make(map[string]matched)
 	for n := range rareWords {
-		p, err := (&verb.SearchRequest{Query: rareWord(n)}).Plan([]string{"gene"})
+		p, err := (&verb.SearchRequest{Query: rareWord(n)}).Plan(func(string) *artifact.Schema { return new(artifact.Schema) }, func() []string { return []string{"gene"} })
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -28,7 +28,7 @@ const (
 	hitArtifacts = `
 		SELECT a.type, a.id, a.scope, a.revision, a.content_hash, a.schema_version, a.title, a.state,
 			a.created_at, a.created_by, a.updated_at, a.updated_by, a.is_latest, a.superseded_by, a.quality_score,
-			r.additional_signatures, r.redaction, CASE WHEN {content} THEN r.content END, -h.score
+			r.additional_signatures, r.redaction, CASE WHEN {content} THEN r.content END, -h.score, (SELECT seq FROM replica_state)
 		FROM hit AS h CROSS JOIN artifact AS a ON a.type = h.type AND a.id = h.id
 		CROSS JOIN artifact_revision AS r ON r.type = a.type AND r.id = a.id AND r.revision = a.revision
 		WHERE a.scope IN ({scopes})
@@ -66,8 +66,7 @@ func (s *Store) search(ctx context.Context, in verb.SearchRequest) (out verb.Sea
 	if _, err := reader(ctx); err != nil {
 		return out, err
 	}
-	known := s.typeNames()
-	p, err := in.Plan(known)
+	p, err := in.Plan(s.typeNamed, s.typeNames)
 	if err != nil {
 		return out, err
 	}
@@ -82,52 +81,43 @@ func (s *Store) search(ctx context.Context, in verb.SearchRequest) (out verb.Sea
 	if plan.Ranked() {
 		return s.ranked(ctx, plan, out.Degraded)
 	}
-	find, err := s.finder(ctx, p)
+	f, err := s.finder(ctx, p)
 	if err != nil {
 		return out, err
 	}
-	tx, err := s.readers.BeginTx(ctx, nil)
-	if err != nil {
-		return out, err
+	// One statement is of one moment. What takes several takes a transaction, and so
+	// does an answer of nothing, which has no row to say how much it is of.
+	if p.Where == nil && len(in.Facets) == 0 {
+		if err := f.hits(ctx, nil, &out); err != nil {
+			return verb.SearchResponse{}, err
+		}
 	}
-	defer tx.Rollback()                                                                              //nolint:errcheck // it only read
-	if err := tx.StmtContext(ctx, s.read.applied).QueryRowContext(ctx).Scan(&out.AsOf); err != nil { //nolint:sqlclosecheck // the transaction closes it
-		return out, err
-	}
-	if err := find.hits(ctx, tx, &out); err != nil {
+	if len(out.Hits) > 0 {
+		p.Finish(&out)
+	} else if err := f.inOne(ctx, &out); err != nil {
 		return verb.SearchResponse{}, err
 	}
-	p.Finish(&out)
 	for i := range out.Hits {
 		s.finish(p, &out.Hits[i])
 	}
-	if len(in.Facets) == 0 {
-		return out, nil
-	}
-	return out, find.facets(ctx, tx, p, &out)
+	return out, nil
 }
 
 // A finder is a search as this store is asked.
 type finder struct {
-	hitsStmt, facetsStmt *sql.Stmt // kept for the next search; nil for one with a filter
-	hitsText, facetsText string
-	hitsArgs, facetsArgs []any
+	store  *Store
+	caller *verb.Caller
+	plan   *verb.SearchPlan
+	facets
+	hitsStmt, countStmt *sql.Stmt // kept for the next search; nil for one with a filter
+	hitsArgs, countArgs []any
 }
 
 // finder prepares a search. One with a filter has a text of its own.
 func (s *Store) finder(ctx context.Context, p *verb.SearchPlan) (f finder, err error) {
-	c, err := reader(ctx)
-	if err != nil {
+	f = finder{store: s, plan: p}
+	if f.caller, err = reader(ctx); err != nil || p.Where != nil {
 		return f, err
-	}
-	score := searchScore
-	if !s.seesAll(c) {
-		score = blindScore
-	}
-	if p.Where != nil {
-		f.hitsText, f.hitsArgs = filtered(c, p, filteredHits, score)
-		f.facetsText, f.facetsArgs = filtered(c, p, filteredFacets, score)
-		return f, nil
 	}
 	types := ""
 	if len(p.Types) > 0 {
@@ -139,27 +129,67 @@ func (s *Store) finder(ctx context.Context, p *verb.SearchPlan) (f finder, err e
 	}
 	match := p.Words.Match()
 	kept, args := &s.read.search, []any{match, types, p.Scope, p.ReadSize(), p.Offset, p.IncludeContent || p.Highlight, p.Words.Name()}
-	if score == blindScore {
+	if f.score() == blindScore {
 		kept, args = &s.read.blindSearch, append(args, inTitle(match), inFirst(match))
 	}
 	f.hitsStmt, f.hitsArgs, err = kept.bind(ctx, args...)
 	if err == nil && len(p.Facets) > 0 {
-		f.facetsStmt, f.facetsArgs, err = s.read.searchFacets.bind(ctx, match, types, p.Scope, verb.MaxFacetMatches+1)
+		f.countStmt, f.countArgs, err = s.read.searchFacets.bind(ctx, match, types, p.Scope, verb.MaxFacetMatches+1)
 	}
 	return f, err
 }
 
+// score is how well hits are found, for the caller.
+func (f *finder) score() string {
+	if f.store.seesAll(f.caller) {
+		return searchScore
+	}
+	return blindScore
+}
+
+// inOne reads hits and counts of one moment.
+func (f *finder) inOne(ctx context.Context, out *verb.SearchResponse) error {
+	tx, err := f.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()                                                                                    //nolint:errcheck // it only read
+	if err := tx.StmtContext(ctx, f.store.read.applied).QueryRowContext(ctx).Scan(&out.AsOf); err != nil { //nolint:sqlclosecheck // the transaction closes it
+		return err
+	}
+	if err := f.hits(ctx, tx, out); err != nil {
+		return err
+	}
+	if f.plan.Finish(out); len(f.plan.Facets) == 0 {
+		return nil
+	}
+	return f.count(ctx, tx, out)
+}
+
+// begin begins a transaction, and looks up in it what is kept of the facets that the
+// filter asks for.
+func (f *finder) begin(ctx context.Context) (*sql.Tx, error) {
+	tx, err := f.store.readers.BeginTx(ctx, nil)
+	if err != nil || f.plan.Where == nil {
+		return tx, err
+	}
+	if f.facets, err = f.store.facetsOf(ctx, tx, f.plan.Type); err != nil {
+		tx.Rollback() //nolint:errcheck // it only read
+		return nil, err
+	}
+	f.plan.Indexed(f.declared, f.building)
+	return tx, nil
+}
+
 // filtered writes a search with a filter: by words too, or by it alone. In the form
 // {found} is the rows that are found, {score} how well, {page} which of them.
-func filtered(c *verb.Caller, p *verb.SearchPlan, form, by string) (string, []any) {
-	s := query.New(query.SQLite, c.VisibleScopes())
-	if len(p.Types) == 1 {
-		s.Type = p.Types[0]
-	}
+func (f *finder) filtered(form string) (string, []any) {
+	s, p := f.statement(), f.plan
 	var b strings.Builder
 	score := "0.0"
 	b.WriteString(`FROM artifact AS a`)
 	if p.Words != nil {
+		by := f.score()
 		score = strings.ReplaceAll(by, "{name}", s.Arg(p.Words.Name()))
 		if by == blindScore {
 			match := p.Words.Match()
@@ -173,7 +203,7 @@ func filtered(c *verb.Caller, p *verb.SearchPlan, form, by string) (string, []an
 	if p.Words != nil {
 		b.WriteString(`search_index MATCH ` + s.Arg(p.Words.Match()) + ` AND `)
 	}
-	b.WriteString(s.Visible("a.scope") + conditions(s, p))
+	b.WriteString(s.Visible("a.scope") + f.conditions(s))
 	text := strings.NewReplacer(
 		"{found}", b.String(), "{score}", score, "{size}", s.Arg(p.ReadSize()), "{offset}", s.Arg(p.Offset), "{content}", s.Arg(p.IncludeContent || p.Highlight),
 		"{most}", s.Arg(verb.MaxFacetMatches+1), "a.scope IN ("+scopesMark+")", s.Visible("a.scope"),
@@ -181,11 +211,19 @@ func filtered(c *verb.Caller, p *verb.SearchPlan, form, by string) (string, []an
 	return text, s.Args()
 }
 
-// conditions returns which artifacts a search is of, beside those that the caller may
-// see.
-func conditions(s *query.Statement, p *verb.SearchPlan) string {
-	text := ` AND a.is_latest = 1`
-	if len(p.Types) > 0 {
+func (f *finder) statement() *query.Statement {
+	s := query.New(query.SQLite, f.caller.VisibleScopes())
+	s.Type, s.Indexed, s.Replacing = f.plan.Type, f.indexed, f.store.replacing
+	return s
+}
+
+// conditions returns which artifacts the search is of, beside those that the caller
+// may see.
+func (f *finder) conditions(s *query.Statement) string {
+	p, text := f.plan, ` AND a.is_latest = 1`
+	if s.Type != "" {
+		text += ` AND a.type = ` + s.Arg(s.Type)
+	} else if len(p.Types) > 0 {
 		raw, err := json.Marshal(p.Types)
 		if err != nil { // texts
 			raw = []byte("[]")
@@ -201,23 +239,28 @@ func conditions(s *query.Statement, p *verb.SearchPlan) string {
 	return text
 }
 
-// run runs a statement that is kept, or else a text.
-func run(ctx context.Context, tx *sql.Tx, kept *sql.Stmt, text string, args []any) (*sql.Rows, error) {
+// run runs a statement that is kept, or else the text of a form. Without a
+// transaction it is on its own.
+func (f *finder) run(ctx context.Context, tx *sql.Tx, kept *sql.Stmt, args []any, form string) (*sql.Rows, error) {
 	if kept == nil {
+		text, args := f.filtered(form)
 		return tx.QueryContext(ctx, text, args...)
 	}
-	return tx.StmtContext(ctx, kept).QueryContext(ctx, args...) //nolint:sqlclosecheck // the transaction closes it
+	if tx != nil {
+		kept = tx.StmtContext(ctx, kept) //nolint:sqlclosecheck // the transaction closes it
+	}
+	return kept.QueryContext(ctx, args...)
 }
 
 func (f *finder) hits(ctx context.Context, tx *sql.Tx, out *verb.SearchResponse) error {
-	rows, err := run(ctx, tx, f.hitsStmt, f.hitsText, f.hitsArgs)
+	rows, err := f.run(ctx, tx, f.hitsStmt, f.hitsArgs, filteredHits)
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var hit verb.SearchHit
-		if hit.Artifact, err = scanArtifact(rows.Scan, &hit.Score); err != nil {
+		if hit.Artifact, err = scanArtifact(rows.Scan, &hit.Score, &out.AsOf); err != nil {
 			return err
 		}
 		out.Hits = append(out.Hits, hit)
@@ -240,14 +283,14 @@ func (s *Store) finish(p *verb.SearchPlan, hit *verb.SearchHit) {
 	s.upgrades.Load().Beside(a)
 }
 
-// facets counts all hits, not those of the page alone.
-func (f *finder) facets(ctx context.Context, tx *sql.Tx, p *verb.SearchPlan, out *verb.SearchResponse) error {
-	rows, err := run(ctx, tx, f.facetsStmt, f.facetsText, f.facetsArgs)
+// count counts all hits, not those of the page alone.
+func (f *finder) count(ctx context.Context, tx *sql.Tx, out *verb.SearchResponse) error {
+	rows, err := f.run(ctx, tx, f.countStmt, f.countArgs, filteredFacets)
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
-	count := verb.NewFacetCounter(p)
+	count := verb.NewFacetCounter(f.plan)
 	for rows.Next() {
 		var typ, state, scope string
 		if err := rows.Scan(&typ, &state, &scope); err != nil {

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/embed"
-	"github.com/scidex-ai/substrate/query"
 	"github.com/scidex-ai/substrate/rank"
 	"github.com/scidex-ai/substrate/verb"
 )
@@ -54,42 +54,39 @@ func (s *Store) ranked(ctx context.Context, p *rank.Plan, degraded []verb.Degrad
 	if err != nil {
 		return out, err
 	}
+	var seq artifact.Seq // before it, for an answer of nothing
+	if err := s.read.applied.QueryRowContext(ctx).Scan(&seq); err != nil {
+		return out, err
+	}
 	p.Degraded = degraded
-	if out, err = p.Search(ctx, &ranker{s, c, p.SearchPlan}); err != nil {
+	if out, err = p.Search(ctx, &ranker{finder{store: s, caller: c, plan: p.SearchPlan}}); err != nil {
 		return out, err
 	}
 	for i := range out.Hits {
 		s.finish(p.SearchPlan, &out.Hits[i])
 	}
 	if len(out.Hits) == 0 {
-		err = s.read.applied.QueryRowContext(ctx).Scan(&out.AsOf)
+		out.AsOf = seq
 	}
-	return out, err
+	return out, nil
 }
 
 // A ranker is a [rank.Store] for one caller's search.
-type ranker struct {
-	store  *Store
-	caller *verb.Caller
-	plan   *verb.SearchPlan
-}
+type ranker struct{ finder }
 
 // ByWords implements [rank.Store].
 func (r *ranker) ByWords(ctx context.Context, limit int) ([]rank.Candidate, error) {
-	score := searchScore
-	if !r.store.seesAll(r.caller) {
-		score = blindScore
+	tx, err := r.begin(ctx)
+	if err != nil {
+		return nil, err
 	}
-	text, args := filtered(r.caller, r.plan, strings.ReplaceAll(wordedHits, "{limit}", strconv.Itoa(limit)), score)
-	return r.candidates(ctx, text, args)
-}
-
-func (r *ranker) candidates(ctx context.Context, text string, args []any) (out []rank.Candidate, err error) {
-	rows, err := r.store.readers.QueryContext(ctx, text, args...)
+	defer tx.Rollback() //nolint:errcheck // it only read
+	rows, err := r.run(ctx, tx, nil, nil, strings.ReplaceAll(wordedHits, "{limit}", strconv.Itoa(limit)))
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
+	var out []rank.Candidate
 	for rows.Next() {
 		var c rank.Candidate
 		if err := rows.Scan(&c.Type, &c.ID, &c.State, &c.Scope, &c.Score); err != nil {
@@ -102,23 +99,13 @@ func (r *ranker) candidates(ctx context.Context, text string, args []any) (out [
 
 // Near implements [rank.Store].
 func (r *ranker) Near(ctx context.Context, p *rank.Plan, limit int) ([]rank.Candidate, bool, error) {
-	s := query.New(query.SQLite, r.caller.VisibleScopes())
-	if len(p.Types) == 1 {
-		s.Type = p.Types[0]
+	tx, err := r.begin(ctx)
+	if err != nil {
+		return nil, false, err
 	}
-	where := conditions(s, r.plan)
-	if excluded := p.Words.MatchExcluded(); excluded != "" {
-		where += strings.ReplaceAll(notExcluded, "{excluded}", s.Arg(excluded))
-	}
-	version := ""
-	if p.Where != nil {
-		version = versionJoin
-	}
-	text := strings.NewReplacer(
-		"{dims}", s.Arg(len(p.Vector)), "{near}", s.Arg([]byte(p.Vector)), "{model}", s.Arg(p.Model),
-		"{version}", version, "a.scope IN ("+scopesMark+")", s.Visible("a.scope"), "{conditions}", where, "{limit}", strconv.Itoa(limit+rank.Spare),
-	).Replace(nearHits)
-	rows, err := r.store.readers.QueryContext(ctx, text, s.Args()...)
+	defer tx.Rollback() //nolint:errcheck // it only read
+	text, args := r.near(p, limit)
+	rows, err := tx.QueryContext(ctx, text, args...)
 	if err != nil {
 		return nil, false, err
 	}
@@ -133,6 +120,24 @@ func (r *ranker) Near(ctx context.Context, p *rank.Plan, limit int) ([]rank.Cand
 		near.Add(c, embed.Vector(v))
 	}
 	return near.Found(), true, rows.Err()
+}
+
+// near returns the query of vectors to compare.
+func (r *ranker) near(p *rank.Plan, limit int) (string, []any) {
+	s := r.statement()
+	where := r.conditions(s)
+	if excluded := p.Words.MatchExcluded(); excluded != "" {
+		where += strings.ReplaceAll(notExcluded, "{excluded}", s.Arg(excluded))
+	}
+	version := ""
+	if p.Where != nil {
+		version = versionJoin
+	}
+	text := strings.NewReplacer(
+		"{dims}", s.Arg(len(p.Vector)), "{near}", s.Arg([]byte(p.Vector)), "{model}", s.Arg(p.Model),
+		"{version}", version, "a.scope IN ("+scopesMark+")", s.Visible("a.scope"), "{conditions}", where, "{limit}", strconv.Itoa(limit+rank.Spare),
+	).Replace(nearHits)
+	return text, s.Args()
 }
 
 // Hits implements [rank.Store].

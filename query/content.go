@@ -12,6 +12,8 @@ func (s *Statement) content(p pointer, op Op, values []value) string {
 	switch e := s.edge(); {
 	case e != nil:
 		return s.member(e, p, op, values)
+	case p.indexed(s) && s.Walks:
+		return s.facetOfEach(p, op, values)
 	case p.indexed(s):
 		return s.facet(p, op, values)
 	}
@@ -117,41 +119,4 @@ func (s *Statement) leads(p pointer) string {
 		found = append(found, "json_type("+column+", "+s.Arg(path)+") IS NOT NULL")
 	}
 	return "(" + strings.Join(found, " OR ") + ")"
-}
-
-// facet asks the index of facets for the ids of artifacts. Of those whose values
-// it does not hold it asks the contents.
-func (s *Statement) facet(p pointer, op Op, values []value) string {
-	from := "SELECT f.id FROM facet f WHERE f.type = " + s.theType() + " AND f.path = " + s.Arg(p.text) + " AND "
-	found := []string{}
-	of := group(values)
-	for _, k := range kinds {
-		if len(of[k]) == 0 {
-			continue
-		}
-		condition := "f.kind = '" + string(k) + "'"
-		switch k { //nolint:exhaustive // a content holds no others
-		case text:
-			condition += " AND f.text IS NOT NULL AND " + s.compare("f.text", text, op, of[k])
-		case number:
-			condition += " AND f.num IS NOT NULL AND " + s.compare("f.num", number, op, of[k])
-		case boolean:
-			condition += " AND f.text IS NOT NULL AND f.text" + s.in(text, of[k])
-		case null:
-			condition += " AND f.num IS NULL AND f.text IS NULL"
-		}
-		found = append(found, from+condition)
-	}
-	if len(found) == 0 {
-		return "FALSE"
-	}
-	byKind := "" // SQLite would walk all facets of the type, which hold all that is asked for
-	if s.dialect == SQLite {
-		byKind = " INDEXED BY facet_other"
-	}
-	found = append(found, `SELECT h.id FROM facet f`+byKind+`
-		JOIN artifact h ON h.type = f.type AND h.id = f.id
-		JOIN artifact_revision v ON v.type = h.type AND v.id = h.id AND v.revision = h.revision
-		WHERE f.type = `+s.theType()+" AND f.path = "+s.Arg(p.text)+" AND f.kind = '"+string(artifact.FacetElsewhere)+"' AND f.num IS NULL AND f.text IS NULL AND "+s.stored("v.content", p, op, values))
-	return "(a.id IN (" + strings.Join(found, " UNION ALL ") + "))"
 }

@@ -68,8 +68,8 @@ type signalCondition struct {
 	exists bool
 }
 
-// An Aggregate is one of the numbers that are kept of an artifact's signals. Of no
-// signals count, voters and sum are 0 and there is no mean.
+// An Aggregate is one of the numbers that an artifact's signals come to. Of no
+// signals count, voters and sum are 0 and there is no mean, min or max.
 type Aggregate struct {
 	Kind      string
 	Dimension string
@@ -78,8 +78,14 @@ type Aggregate struct {
 	at string // where it stands in the request
 }
 
-// Aggregates are the names of the numbers that are kept of signals.
-var Aggregates = []string{"count", "voters", "sum", "mean"}
+// Aggregates are the names of the numbers that signals come to: sums, which are
+// kept, and extremes, which are looked for.
+var Aggregates = []string{"count", "voters", "sum", "mean", "min", "max"}
+
+// optional reports whether of no signals there is none.
+func (g *Aggregate) optional() bool { return g.Agg == "mean" || g.extreme() }
+
+func (g *Aggregate) extreme() bool { return g.Agg == "min" || g.Agg == "max" }
 
 // An Op is how a condition compares.
 type Op string

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -22,6 +23,12 @@ type thing struct {
 	quality                                      *float64
 	content                                      []byte
 	signals                                      map[[2]string][3]float64 // n, voters, sum by kind and dimension
+	votes                                        map[[2]string][]vote     // of those, oldest first
+}
+
+type vote struct {
+	voter string
+	value float64
 }
 
 func (t *thing) ref() string { return t.typ + ":" + t.id }
@@ -195,6 +202,23 @@ func sumOf(t *thing, g Aggregate) []any {
 		return nil
 	case g.Agg == "mean":
 		return []any{s[2] / s[0]}
+	case g.extreme():
+		last := map[string]float64{}
+		for i, v := range t.votes[[2]string{g.Kind, g.Dimension}] {
+			voter := v.voter
+			if !(g.Kind == "vote" && t.typ == "gene") { // all of one voter's count
+				voter = strconv.Itoa(i)
+			}
+			last[voter] = v.value
+		}
+		values := slices.Sorted(maps.Values(last))
+		switch {
+		case len(values) == 0:
+			return nil
+		case g.Agg == "min":
+			return []any{values[0]}
+		}
+		return []any{values[len(values)-1]}
 	}
 	return []any{s[slices.Index(Aggregates, g.Agg)]}
 }
@@ -342,7 +366,7 @@ func (m maker) world(size int) *world {
 		t := &thing{
 			typ: pick(m, []string{"gene", "gene", "paper"}), id: fmt.Sprintf("%03d", i), scope: pick(m, []string{"commons", "commons", "lab-a", "lab-b"}),
 			title: pick(m, words), state: pick(m, []string{"", "open", "shut"}), by: pick(m, []string{"ann", "bob"}),
-			revision: 1 + m.IntN(3), content: content, signals: map[[2]string][3]float64{},
+			revision: 1 + m.IntN(3), content: content, signals: map[[2]string][3]float64{}, votes: map[[2]string][]vote{},
 			created: base.Add(time.Duration(m.IntN(20)) * time.Millisecond), updated: base.Add(time.Duration(m.IntN(20)) * time.Second),
 		}
 		if m.IntN(2) == 0 {
@@ -351,7 +375,11 @@ func (m maker) world(size int) *world {
 		}
 		for range m.IntN(3) {
 			n := float64(1 + m.IntN(4))
-			t.signals[[2]string{pick(m, []string{"vote", "rank"}), pick(m, []string{"", "novelty"})}] = [3]float64{n, n, pick(m, []float64{0, 1, 0.1, -0.3, 1.7})}
+			of := [2]string{pick(m, []string{"vote", "rank"}), pick(m, []string{"", "novelty"})}
+			t.signals[of] = [3]float64{n, n, pick(m, []float64{0, 1, 0.1, -0.3, 1.7})}
+			for range m.IntN(5) {
+				t.votes[of] = append(t.votes[of], vote{pick(m, []string{"ann", "bob"}), pick(m, []float64{0, 1, 2, 0.1, -0.1})})
+			}
 		}
 		w.things = append(w.things, t)
 	}
@@ -400,12 +428,12 @@ func (m maker) filter(w *world, depth int) map[string]any {
 		}
 		return map[string]any{"link": link}
 	case n == 4:
-		agg := pick(m, Aggregates)
-		signal := map[string]any{"kind": pick(m, []string{"vote", "rank"}), "agg": agg}
+		agg := Aggregate{Agg: pick(m, Aggregates)}
+		signal := map[string]any{"kind": pick(m, []string{"vote", "rank"}), "agg": agg.Agg}
 		if m.IntN(2) == 0 {
 			signal["dimension"] = "novelty"
 		}
-		if agg == "mean" && m.IntN(4) == 0 {
+		if agg.optional() && m.IntN(4) == 0 {
 			signal["op"], signal["value"] = "exists", m.IntN(2) == 0
 		} else {
 			m.compared(signal, []Op{Eq, Ne, In, Nin, Lt, Lte, Gt, Gte}, func() any { return pick(m, []float64{0, 1, 2, 0.1, -0.1, 0.85, 0.05}) })

@@ -468,8 +468,8 @@ func (p *parser) signalCondition(raw []byte, at string) *signalCondition {
 	switch {
 	case c.op == "":
 	case c.op == Exists:
-		if c.Agg != "mean" {
-			p.report(at+"/op", "op", "of no signals only the mean is missing", members["op"])
+		if !c.optional() {
+			p.report(at+"/op", "op", "of no signals only mean, min and max are missing", members["op"])
 		}
 		c.exists = p.truth(operand, at)
 	case !given:
@@ -486,11 +486,7 @@ func (p *parser) aggregate(members map[string]json.RawMessage, at string) (a Agg
 	a.at = at
 	a.Kind, a.Dimension = p.text(members, "kind", at, true), p.text(members, "dimension", at, false)
 	a.Agg = p.text(members, "agg", at, true)
-	switch {
-	case a.Agg == "" || slices.Contains(Aggregates, a.Agg):
-	case a.Agg == "min" || a.Agg == "max":
-		p.report(at+"/agg", "enum", a.Agg+" is found at each read and not kept: the verb signals tells it; here are "+strings.Join(Aggregates, ", "), members["agg"])
-	default:
+	if a.Agg != "" && !slices.Contains(Aggregates, a.Agg) {
 		p.unknown(at+"/agg", "enum", "an agg is one of "+strings.Join(Aggregates, ", "), a.Agg, Aggregates)
 	}
 	return a

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
-
-	"github.com/scidex-ai/substrate/artifact"
 )
 
 // A Dialect is the SQL of a store.
@@ -28,6 +26,13 @@ type Statement struct {
 	// Indexed reports whether the facets of Type at a pointer are kept, as
 	// [artifact.FacetsOf] makes them. Nil: none are.
 	Indexed func(path string) bool
+	// Replacing returns the types of whose signals of a kind each voter's last counts
+	// alone. Nil: there are none.
+	Replacing func(kind string) []string
+	// Walks has the statement read what it is of in the order that is asked for and
+	// look up the facets of each, where a filter lets so much pass that this is less
+	// than to find and sort all of it. See [Statement.Probes].
+	Walks bool
 	// Table is where a is read from: of links and signals, what [TableOf] returns.
 	Table string
 
@@ -130,7 +135,7 @@ func (s *Statement) drives(n *node) bool {
 		return (c.op == Eq || c.op == In) && (c.field.name == "ref" || c.field.name == "id" && s.Type != "")
 	case s.edge() != nil:
 		return (c.op == Eq || c.op == In) && EdgeIndexed(s.Type, c.pointer.text)
-	case !c.pointer.indexed(s):
+	case s.Walks || !c.pointer.indexed(s):
 		return false
 	}
 	_, denied := c.op.denied()
@@ -408,14 +413,20 @@ func (s *Statement) signal(c *signalCondition) string {
 	return sql
 }
 
+// double makes a number of what is kept exactly.
+func (s *Statement) double(x string) string {
+	if s.dialect == Postgres {
+		return x + "::float8"
+	}
+	return "CAST(" + x + " AS REAL)"
+}
+
 // sum returns the number. Both stores divide doubles.
 func (s *Statement) sum(g Aggregate) string {
-	double := func(x string) string {
-		if s.dialect == Postgres {
-			return x + "::float8"
-		}
-		return "CAST(" + x + " AS REAL)"
+	if g.extreme() {
+		return s.extreme(g)
 	}
+	double := s.double
 	column, otherwise := map[string]string{"count": "g.n", "voters": "g.voters", "sum": "g.sum"}[g.Agg], "0"
 	if column != "" {
 		column = double(column)
@@ -429,6 +440,23 @@ func (s *Statement) sum(g Aggregate) string {
 		" AND g.dimension = " + s.Arg(g.Dimension) + "), " + otherwise + ")"
 }
 
+// extreme returns the least or the greatest of the signals that count.
+func (s *Statement) extreme(g Aggregate) string {
+	sql := "(SELECT " + g.Agg + "(" + s.double("x.value") + ") FROM signal x WHERE x.type = a.type AND x.artifact = a.id AND x.kind = " + s.Arg(g.Kind) + " AND x.dimension = " + s.Arg(g.Dimension) + " AND " + s.Visible("x.scope")
+	const last = "NOT EXISTS (SELECT 1 FROM signal y WHERE y.type = x.type AND y.artifact = x.artifact AND y.kind = x.kind AND y.dimension = x.dimension AND y.voter = x.voter AND y.id > x.id)"
+	var types []string
+	if s.Replacing != nil {
+		types = s.Replacing(g.Kind)
+	}
+	switch {
+	case s.Type == "" && len(types) > 0:
+		sql += " AND (NOT x.type" + s.list(types) + " OR " + last + ")"
+	case slices.Contains(types, s.Type):
+		sql += " AND " + last
+	}
+	return sql + ")"
+}
+
 // group returns the values of each kind.
 func group(values []value) map[kind][]value {
 	of := make(map[kind][]value)
@@ -440,8 +468,3 @@ func group(values []value) map[kind][]value {
 
 // kinds are those of values in a content, in the order of their conditions.
 var kinds = []kind{text, number, boolean, null}
-
-// indexed reports whether facets are kept at a pointer.
-func (p pointer) indexed(s *Statement) bool {
-	return s.Type != "" && s.Indexed != nil && artifact.IndexablePath(p.text) && s.Indexed(p.text)
-}

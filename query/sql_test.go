@@ -2,6 +2,7 @@ package query
 
 import (
 	"database/sql"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -43,6 +44,12 @@ func open(t *testing.T, w *world) *sql.DB {
 		for _, f := range artifact.FacetsOf(x.content, places) {
 			exec(`INSERT INTO facet (type, id, path, n, scope, kind, num, text) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`, x.typ, x.id, f.Path, f.N, x.scope, string(f.Kind), f.Num, f.Text)
 		}
+		for of, votes := range x.votes {
+			for i, v := range votes {
+				exec(`INSERT INTO signal (id, type, artifact, scope, kind, dimension, voter, voter_kind, value, weight, reason, metadata, created_at, created_by, row_hash)
+					VALUES (?, ?, ?, ?, ?, ?, ?, 'human', ?, '1', '', 'null', 0, ?, x'')`, fmt.Sprint(x.id, of, i), x.typ, x.id, x.scope, of[0], of[1], v.voter, marshal(v.value), v.voter)
+			}
+		}
 		for k, s := range x.signals {
 			exec(`INSERT INTO signal_aggregate (type, artifact, kind, dimension, n, voters, sum, sum_sq) VALUES (?, ?, ?, ?, ?, ?, ?, '0')`, x.typ, x.id, k[0], k[1], int(s[0]), int(s[1]), marshal(s[2]))
 		}
@@ -61,6 +68,12 @@ func open(t *testing.T, w *world) *sql.DB {
 func statement(w *world, typ string) *Statement {
 	s := New(SQLite, w.scopes)
 	s.Type = typ
+	s.Replacing = func(kind string) []string {
+		if kind == "vote" {
+			return []string{"gene"}
+		}
+		return nil
+	}
 	if typ != "" {
 		s.Indexed = func(string) bool { return true }
 	}
@@ -97,13 +110,17 @@ func TestFilters(t *testing.T) {
 						want = append(want, x.ref())
 					}
 				}
-				s := statement(w, typ)
-				text := "SELECT a.type || ':' || a.id" + from(s, "artifact a", f)
-				got := refs(t, db, text, s.Args())
-				slices.Sort(got)
 				slices.Sort(want)
-				if !slices.Equal(got, want) {
-					t.Fatalf("%s of %q finds\n%v, want\n%v\n%s\n%v", raw, typ, got, want, text, s.Args())
+				var got []string
+				for _, walks := range []bool{false, true} {
+					s := statement(w, typ)
+					s.Walks = walks
+					text := "SELECT a.type || ':' || a.id" + from(s, "artifact a", f)
+					got = refs(t, db, text, s.Args())
+					slices.Sort(got)
+					if !slices.Equal(got, want) {
+						t.Fatalf("%s of %q finds\n%v, want\n%v\n%s\n%v", raw, typ, got, want, text, s.Args())
+					}
 				}
 				if len(got) > 0 && len(got) < 40 {
 					some++

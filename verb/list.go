@@ -140,29 +140,30 @@ func (r *ListRequest) Scopes(c *Caller) []string {
 // Unindexed returns the warnings of a list: which pointers it asked the contents
 // for, one by one. Declared reports whether the type declares one, building that
 // facets of the type are still made.
-func (l *Listing) Unindexed(declared func(path string) bool, building bool) (warnings []artifact.Problem) {
-	warn := func(paths []string, at string) {
-		for _, path := range paths {
-			p := artifact.Problem{Path: at, Value: artifact.Received("/content" + path)}
-			switch is := declared(path); {
-			case is && building:
-				p.Constraint, p.Message = "facet_building", "not indexed yet: the index of /content"+path+" is being made; until then every content is looked at"
-			case is:
+func (l *Listing) Unindexed(declared func(path string) bool, building bool) []artifact.Problem {
+	return append(unindexed(l.Type, l.Filter, "/filter", declared, building), unindexed(l.Type, l.Sort, "/sort", declared, building)...)
+}
+
+// unindexed returns the warnings of what names pointers at a path of a request.
+func unindexed(typ string, of interface{ Paths() []string }, at string, declared func(path string) bool, building bool) (warnings []artifact.Problem) {
+	for _, path := range of.Paths() {
+		p := artifact.Problem{Path: at, Value: artifact.Received("/content" + path)}
+		switch is := declared(path); {
+		case is && building:
+			p.Constraint, p.Message = "facet_building", "not indexed yet: the index of /content"+path+" is being made; until then every content is looked at"
+		case is:
+			continue
+		case query.IsEdge(typ):
+			if query.EdgeIndexed(typ, path) {
 				continue
-			case query.IsEdge(l.Type):
-				if query.EdgeIndexed(l.Type, path) {
-					continue
-				}
-				p.Constraint, p.Message = "undeclared_facet", "not indexed: /content"+path+" is looked for in every "+l.Type
-			case l.Type == "":
-				p.Constraint, p.Message = "undeclared_facet", "not indexed: /content"+path+" is looked for in every content; name one type that declares it in search.facets"
-			default:
-				p.Constraint, p.Message = "undeclared_facet", "not indexed: /content"+path+" is looked for in every content; the schema of "+l.Type+" does not declare it in search.facets"
 			}
-			warnings = append(warnings, p)
+			p.Constraint, p.Message = "undeclared_facet", "not indexed: /content"+path+" is looked for in every "+typ
+		case typ == "":
+			p.Constraint, p.Message = "undeclared_facet", "not indexed: /content"+path+" is looked for in every content; name one type that declares it in search.facets"
+		default:
+			p.Constraint, p.Message = "undeclared_facet", "not indexed: /content"+path+" is looked for in every content; the schema of "+typ+" does not declare it in search.facets"
 		}
+		warnings = append(warnings, p)
 	}
-	warn(l.Filter.Paths(), "/filter")
-	warn(l.Sort.Paths(), "/sort")
 	return warnings
 }

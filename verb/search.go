@@ -68,7 +68,7 @@ type SearchResponse struct {
 	Degraded   []Degradation           `json:"degraded" jsonschema:"in what ways the answer is less than was asked for; empty when it is not"`
 	Facets     map[string][]FacetCount `json:"facets,omitempty" jsonschema:"by what was counted: each value with its count of all hits, the commonest first"`
 	AsOf       artifact.Seq            `json:"as_of"`
-	Warnings   []artifact.Problem      `json:"warnings"`
+	Warnings   []artifact.Problem      `json:"warnings" jsonschema:"what made the search slow: undeclared_facet and facet_building; and where hits or counts end early: depth and capped"`
 }
 
 // A SearchHit is an artifact that was found.
@@ -101,14 +101,19 @@ type SearchPlan struct {
 	*SearchRequest
 	Words  *analysis.Query // nil in the mode structured
 	Where  *query.Filter   // nil for none
+	Type   string          // the one type of all that is found; "" for several
 	Size   int             // hits on the page
 	Offset int             // hits before it
+	// Slow are the warnings of what the filter asks contents for, one by one.
+	Slow   []artifact.Problem
 	filter string
 }
 
-// Plan checks a request. known are the registered types.
-func (r *SearchRequest) Plan(known []string) (*SearchPlan, error) {
+// Plan checks a request. Schema returns the schema of a type, nil for one that there
+// is not; types returns those that there are.
+func (r *SearchRequest) Plan(schema func(typ string) *artifact.Schema, types func() []string) (*SearchPlan, error) {
 	p := &SearchPlan{SearchRequest: r}
+	known := types()
 	var problems []artifact.Problem
 	collect := func(err error) {
 		if err != nil {
@@ -153,6 +158,14 @@ func (r *SearchRequest) Plan(known []string) (*SearchPlan, error) {
 	if r.Rerank && r.Mode == SearchStructured {
 		problems = append(problems, artifact.Problem{Path: "/rerank", Constraint: "structured", Message: "a structured search has no words to order its hits by"})
 	}
+	if p.Type = filter.Type(); len(r.Types) == 1 {
+		p.Type = r.Types[0]
+	}
+	if s := schema(p.Type); s == nil {
+		p.Type = "" // of which there is nothing
+	} else {
+		problems = append(problems, filter.Check(s)...)
+	}
 	if problems != nil {
 		return nil, artifact.Invalid(problems...)
 	}
@@ -184,6 +197,12 @@ func notOneOf(got string, known []string, at string) artifact.Problem {
 	}
 }
 
+// Indexed notes which pointers declared ones are, and whether the facets of the type
+// are still made.
+func (p *SearchPlan) Indexed(declared func(path string) bool, building bool) {
+	p.Slow = unindexed(p.Type, p.Where, "/filter", declared, building)
+}
+
 // ReadSize is how many hits to read for the page: one more tells whether another
 // follows.
 func (p *SearchPlan) ReadSize() int { return p.Size + 1 }
@@ -201,7 +220,7 @@ func (p *SearchPlan) Finish(out *SearchResponse) {
 	if out.Hits == nil {
 		out.Hits = []SearchHit{}
 	}
-	out.Warnings = []artifact.Problem{}
+	out.Warnings = append([]artifact.Problem{}, p.Slow...)
 	if len(out.Hits) <= p.Size {
 		return
 	}
