@@ -14,9 +14,9 @@ import (
 	"github.com/scidex-ai/substrate/verb"
 )
 
-// TestListPlans checks that PostgreSQL finds what a declared pointer is asked for,
-// and its order, by an index, and looks at no table whole.
-func TestListPlans(t *testing.T) {
+// filledHub returns a hub with genes, of which each has a facet, a link and a signal.
+func filledHub(t *testing.T) *Hub {
+	t.Helper()
 	db := pgtest.New(t, func(ctx context.Context, db *pgxpool.Pool) error { _, err := Init(ctx, db); return err })
 	h, err := Open(t.Context(), Config{DB: db})
 	if err != nil {
@@ -45,16 +45,49 @@ func TestListPlans(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	return h
+}
+
+// planOf returns what PostgreSQL does for a query of lists and searches.
+func (h *Hub) planOf(t *testing.T, text string, args []any) (plan string) {
+	t.Helper()
+	if scopes, ok := args[0].([]string); !ok || len(scopes) == 0 {
+		t.Fatal("the caller sees nothing")
+	}
+	err := pgx.BeginFunc(t.Context(), h.db, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), planListQuery); err != nil {
+			return err
+		}
+		rows, err := tx.Query(t.Context(), "EXPLAIN "+text, args...)
+		if err != nil {
+			return err
+		}
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		plan = strings.Join(lines, "\n")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err, text)
+	}
+	for _, table := range []string{"artifact", "artifact_revision", "facet", "link", "signal", "signal_aggregate", "search_document", "artifact_vector"} {
+		if strings.Contains(plan, fmt.Sprintf("Seq Scan on %s ", table)) {
+			t.Errorf("it looks at %s whole:\n%s\n%s", table, plan, text)
+		}
+	}
+	return plan
+}
+
+// TestListPlans checks that PostgreSQL finds what a declared pointer is asked for,
+// and its order, by an index, and looks at no table whole.
+func TestListPlans(t *testing.T) {
+	h := filledHub(t)
 	for _, c := range []struct{ name, filter, sort, uses string }{
 		{"links, newest first", `{"field":"type","op":"eq","value":"kg_edge"}`, ``, "link_by_age"},
 		{"links from", `{"and":[{"field":"type","op":"eq","value":"kg_edge"},{"field":"/content/from","op":"eq","value":"gene:gene7"}]}`, ``, "link_triple"},
 		{"links to some", `{"and":[{"field":"type","op":"eq","value":"kg_edge"},{"field":"/content/to","op":"in","value":["paper:paper7","paper:none"]}]}`, ``, "link_to"},
 		{"signals, oldest first", `{"field":"type","op":"eq","value":"signal"}`, `["created_at"]`, "signal_by_age"},
 		{"signals on", `{"and":[{"field":"type","op":"eq","value":"signal"},{"field":"/content/ref","op":"in","value":["gene:gene7","gene:gene8"]}]}`, ``, "signal_latest"},
-		{"equal text", `{"field":"/content/symbol","op":"eq","value":"gene7"}`, ``, "facet_text"},
-		{"one of", `{"field":"/content/symbol","op":"in","value":["gene7","gene8"]}`, `["title"]`, "facet_text"},
-		{"prefix", `{"field":"/content/symbol","op":"starts_with","value":"gene77"}`, ``, "facet_text"},
-		{"range", `{"field":"/content/symbol","op":"gt","value":"gene9998"}`, ``, "facet_text"},
+		{"one of, by title", `{"field":"/content/symbol","op":"in","value":["gene7","gene8"]}`, `["title"]`, "facet_text"},
 		{"sort", ``, `["/content/symbol"]`, "facet_text"},
 		{"sort, the other way", ``, `["-/content/symbol"]`, "facet_text"},
 		{"newest first", ``, ``, "artifact_by_"},
@@ -84,30 +117,7 @@ func TestListPlans(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if scopes, ok := args[0].([]string); !ok || len(scopes) == 0 {
-			t.Fatal("the caller sees nothing")
-		}
-		plan := ""
-		err = pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(t.Context(), planListQuery); err != nil {
-				return err
-			}
-			rows, err := tx.Query(t.Context(), "EXPLAIN "+text, args...)
-			if err != nil {
-				return err
-			}
-			lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-			plan = strings.Join(lines, "\n")
-			return err
-		})
-		if err != nil {
-			t.Fatal(err, text)
-		}
-		for _, table := range []string{"artifact", "artifact_revision", "facet", "link", "signal"} {
-			if strings.Contains(plan, fmt.Sprintf("Seq Scan on %s ", table)) {
-				t.Errorf("%s looks at %s whole:\n%s", c.name, table, plan)
-			}
-		}
+		plan := h.planOf(t, text, args)
 		if sorted := strings.Contains(plan, "artifact_by_"); sorted && strings.Count(plan, "Sort Key") > 1+strings.Count(plan, "Presorted Key") {
 			t.Errorf("%s sorts all:\n%s", c.name, plan) // the page is sorted once more, which is nothing
 		}

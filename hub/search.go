@@ -94,17 +94,13 @@ func (h *Hub) search(ctx context.Context, in verb.SearchRequest) (out verb.Searc
 // hits reads the page. The rows of hits tell how far the log had come; of none it is
 // told before they are looked for once more.
 func (r *searcher) hits(ctx context.Context, out *verb.SearchResponse) (err error) {
-	p := r.plan
 	for looked := false; len(out.Hits) == 0; looked = true {
 		if looked {
 			if out.AsOf, err = r.hub.Head(ctx); err != nil {
 				return err
 			}
 		}
-		if err := r.read(ctx, func() (string, []any) {
-			find, args := r.query(wordsQuery, structuredQuery)
-			return `WITH hit AS MATERIALIZED (` + find + ` ORDER BY score DESC, a.type, a.id LIMIT ` + strconv.Itoa(p.ReadSize()) + ` OFFSET ` + strconv.Itoa(p.Offset) + `)` + hitColumns, args
-		}, func(rows pgx.Rows) error {
+		if err := r.read(ctx, r.page, func(rows pgx.Rows) error {
 			defer rows.Close()
 			for rows.Next() {
 				var hit verb.SearchHit
@@ -171,6 +167,12 @@ func (r *searcher) readIndexed(ctx context.Context, query func() (string, []any)
 	text, args := query()
 	b.Queue(text, args...).Query(take)
 	return conn.SendBatch(ctx, b).Close()
+}
+
+// page returns the query of the hits of a page.
+func (r *searcher) page() (string, []any) {
+	find, args := r.query(wordsQuery, structuredQuery)
+	return `WITH hit AS MATERIALIZED (` + find + ` ORDER BY score DESC, a.type, a.id LIMIT ` + strconv.Itoa(r.plan.ReadSize()) + ` OFFSET ` + strconv.Itoa(r.plan.Offset) + `)` + hitColumns, args
 }
 
 // query returns one of two queries, by words or structured, with what the request

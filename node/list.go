@@ -160,6 +160,18 @@ func (p *page) some(ctx context.Context) error {
 	if p.walks, err = p.walk(ctx); err != nil {
 		return err
 	}
+	if err := p.parts(ctx); err != nil {
+		return err
+	}
+	if p.in.Count {
+		return p.count(ctx)
+	}
+	return nil
+}
+
+// parts reads the parts that the page is of.
+func (p *page) parts(ctx context.Context) error {
+	l := p.listing
 	of := p.statement().Segments(l.Sort, l.Filter)
 	first := 0
 	if l.After != nil && of > 1 {
@@ -169,9 +181,6 @@ func (p *page) some(ctx context.Context) error {
 		if err := p.part(ctx, part, of, part == first); err != nil {
 			return err
 		}
-	}
-	if p.in.Count {
-		return p.count(ctx)
 	}
 	return nil
 }
@@ -252,7 +261,7 @@ const (
 // all that pass it and sort them.
 func (p *page) walk(ctx context.Context) (bool, error) {
 	s := p.statement()
-	if !s.Drives(p.listing.Filter) {
+	if !s.Drives(p.listing.Filter) || !s.Ordered(p.listing.Sort) {
 		return false, nil
 	}
 	var n int

@@ -19,11 +19,12 @@ var many = []string{
 	`INSERT INTO artifact_revision (type, id, revision, scope, content_hash, schema_version, title, state, created_at, created_by, row_hash, note, provenance, content)
 		SELECT type, id, 1, scope, content_hash, 1, title, '', created_at, 'ada', row_hash, '', '{}', '{"symbol":"' || id || '"}' FROM artifact`,
 	`INSERT INTO facet (type, id, path, n, scope, kind, num, text) SELECT type, id, '/symbol', 0, scope, 's', NULL, id FROM artifact`,
-	`INSERT INTO facet (type, id, path, n, scope, kind, num, text) SELECT type, id, '/chromosome', 0, scope, 's', NULL, 'c' || rowid % 4 FROM artifact`,
+	`INSERT INTO facet (type, id, path, n, scope, kind, num, text) SELECT type, id, '/chromosome', 0, scope, 's', NULL, 'c' || (rowid % 4) FROM artifact`,
 	`INSERT INTO link (id, from_type, from_id, predicate, to_type, to_id, to_ref, scope, evidence_refs, evidence, created_at, created_by, row_hash)
-		SELECT 'k' || id, type, id, 'about', 'gene', 'G' || rowid % 100, 'gene:G' || rowid % 100, scope, '[]', 'null', created_at, 'ada', row_hash FROM artifact`,
+		SELECT 'k' || id, type, id, 'about', 'gene', 'G' || (rowid % 100), 'gene:G' || (rowid % 100), scope, '[]', 'null', created_at, 'ada', row_hash FROM artifact`,
 	`INSERT INTO signal (id, type, artifact, scope, kind, dimension, voter, voter_kind, value, weight, reason, metadata, created_at, created_by, row_hash)
 		SELECT 's' || id, type, id, scope, 'vote', '', 'ada', 'human', '1', '1', '', 'null', created_at, 'ada', row_hash FROM artifact`,
+	`INSERT INTO digest (scope, kind, type, n, acc) SELECT 'commons', 'artifact', 'gene', count(*), x'' FROM artifact`,
 	`INSERT INTO signal_aggregate (type, artifact, kind, dimension, n, voters, sum, sum_sq) SELECT type, id, 'vote', '', 1, 1, rowid % 7, 1 FROM artifact`,
 }
 
@@ -74,7 +75,9 @@ func walks(plan string) string {
 			return step
 		}
 		if strings.HasPrefix(step, "SCAN ") && !strings.Contains(step, " USING ") && !strings.Contains(step, "VIRTUAL TABLE") && !strings.Contains(step, "CONSTANT ROW") {
-			if name, _, _ := strings.Cut(strings.TrimSpace(step[5:]), " "); name != "q" && name != "h" && name != "hit" && !strings.HasPrefix(name, "(") {
+			name, _, _ := strings.Cut(strings.TrimSpace(step[5:]), " ")
+			made := name == "h" || strings.Contains(plan, "CO-ROUTINE "+name+"\n") || strings.Contains(plan, "MATERIALIZE "+name+"\n")
+			if !made && name != "replica_state" && !strings.HasPrefix(name, "(") { // that has one row
 				return step
 			}
 		}
@@ -90,9 +93,7 @@ func TestListPlans(t *testing.T) {
 		name, typ, filter, sort, uses string
 		sorts                         bool // what an index has found
 	}{
-		{"equal text", "gene", `{"field":"/content/symbol","op":"eq","value":"G7"}`, ``, "facet_text", true},
-		{"one of", "gene", `{"field":"/content/symbol","op":"in","value":["G7","G8"]}`, `["title"]`, "facet_text", true},
-		{"prefix", "gene", `{"field":"/content/symbol","op":"starts_with","value":"G77"}`, ``, "facet_text", true},
+		{"one of, by title", "gene", `{"field":"/content/symbol","op":"in","value":["G7","G8"]}`, `["title"]`, "facet_text", true},
 		{"sort", "gene", ``, `["/content/symbol"]`, "facet_text", false},
 		{"by title", "gene", `{"field":"state","op":"ne","value":"x"}`, `["title"]`, "artifact_by_type_title", false},
 		{"by title, from the end", "gene", ``, `["-title"]`, "artifact_by_type_title", false},

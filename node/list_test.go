@@ -162,9 +162,11 @@ func questions() (all []verb.ListRequest) {
 	}
 	for _, c := range []string{
 		`{"kind":"vote","agg":"sum","op":"gte","value":1}`, `{"kind":"vote","agg":"count","op":"eq","value":0}`, `{"kind":"vote","agg":"mean","op":"ne","value":0}`,
+		`{"kind":"vote","agg":"min","op":"lt","value":0}`, `{"kind":"vote","agg":"max","op":"eq","value":1}`, `{"kind":"vote","agg":"min","op":"exists","value":false}`, `{"kind":"rank","dimension":"novelty","agg":"max","op":"gte","value":0.3}`,
 		`{"kind":"rank","dimension":"novelty","agg":"mean","op":"gt","value":0.3}`, `{"kind":"rank","dimension":"novelty","agg":"mean","op":"exists","value":false}`,
 	} {
 		ask(map[string]any{"signal": json.RawMessage(c)}, `[{"signal":{"kind":"vote","agg":"mean"},"order":"desc"}]`)
+		ask(map[string]any{"signal": json.RawMessage(c)}, `[{"signal":{"kind":"rank","dimension":"novelty","agg":"min"}},"title"]`)
 	}
 	for _, c := range []string{
 		`{"field":"state","op":"eq","value":"shut"}`, `{"field":"title","op":"starts_with","value":"A"}`, `{"field":"title","op":"gt","value":"a"}`, `{"field":"scope","op":"ne","value":"commons"}`,
@@ -218,6 +220,36 @@ func (l *lists) same(t *testing.T, agent string, in []verb.ListRequest) map[stri
 				}
 				break
 			}
+		}
+	}
+	for name, refs := range l.searched(t, agent, in) {
+		slices.Sort(refs)
+		if want := slices.Sorted(slices.Values(found[name])); !slices.Equal(refs, want) {
+			t.Fatalf("a structured search for %s as %s finds\n%v, and list\n%v", name, agent, refs, want)
+		}
+	}
+	return found
+}
+
+// searched asks both stores for what the filters of lists let pass.
+func (l *lists) searched(t *testing.T, agent string, in []verb.ListRequest) map[string][]string {
+	t.Helper()
+	atHub, atNode := l.as(t, agent), l.at(t, l.a, agent)
+	found := make(map[string][]string)
+	for _, of := range in {
+		if of.Type == "" || len(of.Filter) == 0 || len(of.Sort) > 0 {
+			continue
+		}
+		in := verb.SearchRequest{Mode: verb.SearchStructured, Types: []string{of.Type}, Scope: of.Scope, Filter: of.Filter, Limit: 200}
+		want, got := must(t, verb.Search, atHub, in), must(t, verb.Search, atNode, in)
+		want.Warnings, got.Warnings = nil, nil // as told
+		if d := cmp.Diff(encoded(want), encoded(got)); d != "" {
+			t.Fatalf("search %s as %s (-hub +node):\n%s", encoded(in), agent, d)
+		}
+		name := fmt.Sprintf("%s %s %s", of.Type, of.Filter, of.Sort)
+		found[name] = nil
+		for i := range got.Hits {
+			found[name] = append(found[name], got.Hits[i].Artifact.Ref.String())
 		}
 	}
 	return found
@@ -338,6 +370,16 @@ func TestListsOfBothStores(t *testing.T) {
 	out := must(t, verb.List, ada, verb.ListRequest{Type: "probe", Filter: json.RawMessage(`{"field":"/content/list","op":"eq","value":"a"}`)})
 	if len(out.Warnings) != 1 || out.Warnings[0].Constraint != "undeclared_facet" || !strings.Contains(out.Warnings[0].Message, "not indexed: /content/list") {
 		t.Errorf("a pointer that is not declared any more: %+v", out.Warnings)
+	}
+
+	for _, in := range []verb.SearchRequest{
+		{Mode: verb.SearchStructured, Types: []string{"probe"}, Filter: json.RawMessage(`{"or":[{"field":"/content/list","op":"eq","value":"a"},{"field":"/content/a","op":"eq","value":"a"}]}`)},
+		{Query: "A", Types: []string{"probe"}, Filter: json.RawMessage(`{"field":"/content/list","op":"eq","value":"a"}`)},
+	} {
+		want, got := must(t, verb.Search, ada, in), must(t, verb.Search, l.at(t, l.a, "ada"), in)
+		if d := cmp.Diff(want.Warnings, got.Warnings); d != "" || len(got.Warnings) != 1 || got.Warnings[0].Constraint != "undeclared_facet" || got.Warnings[0].Path != "/filter" {
+			t.Errorf("a search by a pointer that is not declared warns %+v, and the hub otherwise:\n%s", got.Warnings, d)
+		}
 	}
 
 	// A node that copies the hub makes them too.

@@ -43,7 +43,7 @@ const (
 		CROSS JOIN artifact AS a ON a.type = h.type AND a.id = h.id
 		WHERE a.scope IN ({scopes})`
 	filteredHits = `WITH hit (type, id, score) AS MATERIALIZED (
-			SELECT a.type, a.id, {score} AS score {found} ORDER BY score, a.type, a.id LIMIT {size} OFFSET {offset}
+			SELECT a.type, a.id, {score} AS score {found} ORDER BY {order}a.type, a.id LIMIT {size} OFFSET {offset}
 		)` + hitArtifacts
 	filteredFacets = `SELECT a.type, a.state, a.scope {found} LIMIT {most}`
 )
@@ -185,27 +185,27 @@ func (f *finder) begin(ctx context.Context) (*sql.Tx, error) {
 // {found} is the rows that are found, {score} how well, {page} which of them.
 func (f *finder) filtered(form string) (string, []any) {
 	s, p := f.statement(), f.plan
-	var b strings.Builder
-	score := "0.0"
-	b.WriteString(`FROM artifact AS a`)
+	found, score, order := `FROM artifact AS a`, "0.0", ""
 	if p.Words != nil {
 		by := f.score()
+		order = "score, "
 		score = strings.ReplaceAll(by, "{name}", s.Arg(p.Words.Name()))
 		if by == blindScore {
 			match := p.Words.Match()
 			score = strings.NewReplacer("{title}", s.Arg(inTitle(match)), "{first}", s.Arg(inFirst(match))).Replace(score)
 		}
-		b.Reset()
-		b.WriteString(`FROM search_index CROSS JOIN search_document AS d ON d.n = search_index.rowid
-			CROSS JOIN artifact AS a ON a.type = d.type AND a.id = d.id`)
+		found = `FROM search_index CROSS JOIN search_document AS d ON d.n = search_index.rowid
+			CROSS JOIN artifact AS a ON a.type = d.type AND a.id = d.id`
 	}
-	b.WriteString(` CROSS JOIN artifact_revision AS r ON r.type = a.type AND r.id = a.id AND r.revision = a.revision WHERE `)
+	where := s.Visible("a.scope") + f.conditions(s)
 	if p.Words != nil {
-		b.WriteString(`search_index MATCH ` + s.Arg(p.Words.Match()) + ` AND `)
+		where = `search_index MATCH ` + s.Arg(p.Words.Match()) + ` AND ` + where
 	}
-	b.WriteString(s.Visible("a.scope") + f.conditions(s))
+	if query.ReadsContent(where) {
+		found += currentVersionSQL
+	}
 	text := strings.NewReplacer(
-		"{found}", b.String(), "{score}", score, "{size}", s.Arg(p.ReadSize()), "{offset}", s.Arg(p.Offset), "{content}", s.Arg(p.IncludeContent || p.Highlight),
+		"{found}", found+" WHERE "+where, "{score}", score, "{order}", order, "{size}", s.Arg(p.ReadSize()), "{offset}", s.Arg(p.Offset), "{content}", s.Arg(p.IncludeContent || p.Highlight),
 		"{most}", s.Arg(verb.MaxFacetMatches+1), "a.scope IN ("+scopesMark+")", s.Visible("a.scope"),
 	).Replace(form)
 	return text, s.Args()

@@ -30,22 +30,25 @@ func (s *Statement) facet(p pointer, op Op, values []value) string {
 
 // found returns a query of the ids, "" when none are asked for.
 func (s *Statement) found(p pointer, op Op, values []value) string {
-	from := "SELECT f.id FROM facet f WHERE f.type = " + s.theType() + " AND f.path = " + s.Arg(p.text) + " AND "
-	found := s.facetValues("f", op, values)
-	if len(found) == 0 {
-		return ""
-	}
-	for i := range found {
-		found[i] = from + found[i]
-	}
 	byKind := "" // SQLite would walk all facets of the type, which hold all that is asked for
 	if s.dialect == SQLite {
 		byKind = " INDEXED BY facet_other"
 	}
+	of := " WHERE f.type = " + s.theType() + " AND f.path = " + s.Arg(p.text) + " AND "
+	found := s.facetValues("f", op, values)
+	if len(found) == 0 {
+		return ""
+	}
+	for i, condition := range found {
+		found[i] = "SELECT f.id FROM facet f" + of + condition
+		if strings.HasSuffix(condition, ofNeither("f")) {
+			found[i] = "SELECT f.id FROM facet f" + byKind + of + condition
+		}
+	}
 	return strings.Join(append(found, `SELECT h.id FROM facet f`+byKind+`
 		JOIN artifact h ON h.type = f.type AND h.id = f.id
 		JOIN artifact_revision v ON v.type = h.type AND v.id = h.id AND v.revision = h.revision
-		WHERE f.type = `+s.theType()+" AND f.path = "+s.Arg(p.text)+" AND f.kind = '"+string(artifact.FacetElsewhere)+"' AND f.num IS NULL AND f.text IS NULL AND "+s.stored("v.content", p, op, values)), " UNION ALL ")
+		WHERE f.type = `+s.theType()+" AND f.path = "+s.Arg(p.text)+" AND f.kind = '"+string(artifact.FacetElsewhere)+"'"+ofNeither("f")+" AND "+s.stored("v.content", p, op, values)), " UNION ALL ")
 }
 
 // facetOfEach looks up the facets of an artifact. Without the sign before their
@@ -57,8 +60,11 @@ func (s *Statement) facetOfEach(p pointer, op Op, values []value) string {
 	}
 	of := " WHERE f.type = a.type AND f.id = a.id AND f.path = " + s.Arg(p.text) + " AND "
 	return "(EXISTS (SELECT 1 FROM facet f" + of + "(" + strings.Join(found, " OR ") + ")) OR EXISTS (SELECT 1 FROM facet f CROSS JOIN artifact_revision v" + of +
-		"+f.kind = '" + string(artifact.FacetElsewhere) + "' AND f.num IS NULL AND f.text IS NULL AND v.type = a.type AND v.id = a.id AND v.revision = a.revision AND " + s.stored("v.content", p, op, values) + "))"
+		"+f.kind = '" + string(artifact.FacetElsewhere) + "'" + ofNeither("+f") + " AND v.type = a.type AND v.id = a.id AND v.revision = a.revision AND " + s.stored("v.content", p, op, values) + "))"
 }
+
+// ofNeither is the condition of the rows that have neither a number nor a text.
+func ofNeither(f string) string { return " AND " + f + ".num IS NULL AND " + f + ".text IS NULL" }
 
 // facetValues returns the conditions on the values of a row of facets, one for each
 // kind.
@@ -71,13 +77,13 @@ func (s *Statement) facetValues(f string, op Op, values []value) (found []string
 		condition := f + ".kind = '" + string(k) + "'"
 		switch k { //nolint:exhaustive // a content holds no others
 		case text:
-			condition += " AND f.text IS NOT NULL AND " + s.compare(f+".text", text, op, of[k])
+			condition += " AND " + f + ".text IS NOT NULL AND " + s.compare(f+".text", text, op, of[k])
 		case number:
-			condition += " AND f.num IS NOT NULL AND " + s.compare(f+".num", number, op, of[k])
+			condition += " AND " + f + ".num IS NOT NULL AND " + s.compare(f+".num", number, op, of[k])
 		case boolean:
-			condition += " AND f.text IS NOT NULL AND " + f + ".text" + s.in(text, of[k])
+			condition += " AND " + f + ".text IS NOT NULL AND " + f + ".text" + s.in(text, of[k])
 		case null:
-			condition += " AND f.num IS NULL AND f.text IS NULL"
+			condition += ofNeither(f)
 		}
 		found = append(found, condition)
 	}

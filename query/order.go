@@ -52,6 +52,19 @@ func (s *Statement) Segments(by *Sort, f *Filter) int {
 	return 1
 }
 
+// Ordered reports whether an index of a type's artifacts is in the order of a sort, or
+// of its first key.
+func (s *Statement) Ordered(by *Sort) bool {
+	if s.Type == "" || by == nil {
+		return s.Type != ""
+	}
+	k := &by.keys[0]
+	if k.isContent() || k.isQuality() {
+		return len(by.keys) == 1 && (k.field != nil || k.pointer.indexed(s))
+	}
+	return k.field != nil
+}
+
 func (k *sortKey) isContent() bool { return k.field == nil && k.signal == nil }
 
 func (k *sortKey) isQuality() bool { return k.field != nil && k.field.name == "quality_score" }
