@@ -173,7 +173,7 @@ func TestCommonValues(t *testing.T) {
 						if err != nil {
 							t.Fatal(err)
 						}
-						defer tx.Rollback() //nolint:errcheck // it only read
+						defer tx.Rollback()
 						p := &page{store: s, tx: tx, in: in, listing: l, form: formOf(l.Type), scopes: in.Scopes(c), facets: facets{indexed: func(string) bool { return true }}}
 						chosen, err := p.walk(ctx)
 						if err != nil || chosen != (c1.walks && !strings.Contains(sort, "quality_score\",")) {

@@ -206,7 +206,7 @@ func sumOf(t *thing, g Aggregate) []any {
 		last := map[string]float64{}
 		for i, v := range t.votes[[2]string{g.Kind, g.Dimension}] {
 			voter := v.voter
-			if !(g.Kind == "vote" && t.typ == "gene") { // all of one voter's count
+			if g.Kind != "vote" || t.typ != "gene" { // all of one voter's count
 				voter = strconv.Itoa(i)
 			}
 			last[voter] = v.value
