@@ -97,7 +97,7 @@ func (b *bench) manyFollowers(ctx context.Context) error {
 // followed returns the CPU time for each follower and commit, and how many bytes
 // that is.
 func (b *bench) followed(ctx context.Context, h *hub.Hub, pool *pgxpool.Pool, view int) (each time.Duration, bytes int, err error) {
-	alone, commits, err := b.commits(ctx, pool, views[view].rows)
+	alone, commits, err := b.commits(ctx, pool, views[view].rows, followersRate)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -128,7 +128,7 @@ func (b *bench) followed(ctx context.Context, h *hub.Hub, pool *pgxpool.Pool, vi
 	if err != nil {
 		return 0, 0, err
 	}
-	used, commits, err := b.commits(ctx, pool, views[view].rows)
+	used, commits, err := b.commits(ctx, pool, views[view].rows, followersRate)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -142,7 +142,26 @@ func (b *bench) followed(ctx context.Context, h *hub.Hub, pool *pgxpool.Pool, vi
 
 // commits writes to the log at a steady rate for a slice, and returns the CPU
 // time that this process used.
-func (b *bench) commits(ctx context.Context, pool *pgxpool.Pool, scopes []string) (used time.Duration, n int, err error) {
+func (b *bench) commits(ctx context.Context, pool *pgxpool.Pool, scopes []string, rate int) (used time.Duration, n int, err error) {
+	tick := time.NewTicker(time.Second / time.Duration(rate))
+	defer tick.Stop()
+	begun := cpuTime()
+	for end := time.Now().Add(b.slice); time.Now().Before(end); n++ {
+		select {
+		case <-ctx.Done():
+			return 0, 0, ctx.Err()
+		case <-tick.C:
+		}
+		if err := appendEvents(ctx, pool, scopes); err != nil {
+			return 0, 0, err
+		}
+	}
+	<-tick.C // the last one is on its way
+	return cpuTime() - begun, n, nil
+}
+
+// appendEvents commits an event in each of some scopes.
+func appendEvents(ctx context.Context, pool *pgxpool.Pool, scopes []string) error {
 	// As a hub of another process does, so that writing costs this one little.
 	//nolint:dupword // SQL's arguments
 	const add = `
@@ -153,25 +172,12 @@ func (b *bench) commits(ctx context.Context, pool *pgxpool.Pool, scopes []string
 			array_fill('bench.happened'::text, ARRAY[$3]), array_fill('hypothesis:h'::text, ARRAY[$3]), array_fill($2::text, ARRAY[$3]),
 			ARRAY[$3::int], ARRAY[date_trunc('milliseconds', now())], ARRAY['bench'], ARRAY['human'], ARRAY[gen_random_uuid()], ARRAY['bench'], ARRAY[''], ARRAY[''], ARRAY['[]'], ARRAY[''],
 			NULL, NULL, NULL)`
-	tick := time.NewTicker(time.Second / followersRate)
-	defer tick.Stop()
-	begun := cpuTime()
-	for end := time.Now().Add(b.slice); time.Now().Before(end); n++ {
-		select {
-		case <-ctx.Done():
-			return 0, 0, ctx.Err()
-		case <-tick.C:
-		}
-		var last int64
-		if err := pool.QueryRow(ctx, add, scopes, prose(), len(scopes)).Scan(&last); err != nil {
-			return 0, 0, err
-		}
-		if _, err := pool.Exec(ctx, `SELECT pg_notify('scidex_log', $1)`, strconv.FormatInt(last, 10)); err != nil {
-			return 0, 0, err
-		}
+	var last int64
+	if err := pool.QueryRow(ctx, add, scopes, prose(), len(scopes)).Scan(&last); err != nil {
+		return err
 	}
-	<-tick.C // the last one is on its way
-	return cpuTime() - begun, n, nil
+	_, err := pool.Exec(ctx, `SELECT pg_notify('scidex_log', $1)`, strconv.FormatInt(last, 10))
+	return err
 }
 
 // prose returns a payload of about 1.4 KB that packs about as well as text.

@@ -1,7 +1,7 @@
 // Command bench measures the product, each figure beside its floor in the same
 // run: what plain code reaches on the same machine for the same work.
 //
-// write.go measures commits, batch.go bulk writes, feed.go the way from a commit to a subscriber's
+// write.go measures commits, batch.go bulk writes, events.go what those cost who subscribe to a node's events, feed.go the way from a commit to a subscriber's
 // frame, tail.go that to a reader of the feed, followers.go what many of them cost, apply.go the replica, bootstrap.go its first copy, read.go a point read over GraphQL, token.go the
 // check of a caller's token, merge.go three-way merges.
 package main
@@ -38,10 +38,11 @@ func main() {
 		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	only := flag.String("only", "", "comma-separated benchmarks: write, batch, feed (or feed-tail, feed-followers), apply, bootstrap, read, token, merge; empty for all")
+	only := flag.String("only", "", "comma-separated benchmarks: write, batch, feed (or feed-tail, feed-followers), events, apply, bootstrap, read, token, merge; empty for all")
 	slice := flag.Duration("slice", 2*time.Second, "length of one measured slice")
 	rounds := flag.Int("rounds", 3, "slices of each, interleaved with the floor's")
 	followers := flag.Int("followers", 1000, "followers of the feed in its benchmark of many")
+	subscribers := flag.Int("subscribers", 8000, "subscribers to a node's events in their benchmark")
 	artifacts := flag.Int("artifacts", 0, "artifacts to make for bootstrap; 0: the real records that SCIDEX_TEST_DATA names, or a few")
 	profile := flag.String("cpuprofile", "", "file to write a CPU profile of the whole run to, for go tool pprof")
 	flag.Parse()
@@ -57,7 +58,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
-	err = run(ctx, os.Stdout, *only, *slice, *rounds, *followers, *artifacts)
+	err = run(ctx, os.Stdout, *only, *slice, *rounds, *followers, *subscribers, *artifacts)
 	stop()
 	stopProfile()
 	if err != nil {
@@ -83,16 +84,17 @@ func startProfile(name string) (stop func(), err error) {
 
 // A bench is what the measures share.
 type bench struct {
-	out       io.Writer
-	slice     time.Duration
-	rounds    int
-	followers int
-	dir       string
-	url       string // of a database of its own
-	artifacts int    // that bootstrap makes
+	out         io.Writer
+	slice       time.Duration
+	rounds      int
+	followers   int
+	subscribers int
+	dir         string
+	url         string // of a database of its own
+	artifacts   int    // that bootstrap makes
 }
 
-func run(ctx context.Context, out io.Writer, only string, slice time.Duration, rounds, followers, artifacts int) (err error) {
+func run(ctx context.Context, out io.Writer, only string, slice time.Duration, rounds, followers, subscribers, artifacts int) (err error) {
 	dir, err := os.MkdirTemp("", "scidex-bench-")
 	if err != nil {
 		return err
@@ -106,7 +108,7 @@ func run(ctx context.Context, out io.Writer, only string, slice time.Duration, r
 		return err
 	}
 	defer func() { _ = server.Stop(context.WithoutCancel(ctx)) }() // the directory goes with it
-	b := &bench{out: out, slice: slice, rounds: rounds, followers: followers, dir: dir, url: server.URL(), artifacts: artifacts}
+	b := &bench{out: out, slice: slice, rounds: rounds, followers: followers, subscribers: subscribers, dir: dir, url: server.URL(), artifacts: artifacts}
 	pool, err := hub.OpenPool(ctx, b.url)
 	if err != nil {
 		return err
@@ -119,7 +121,7 @@ func run(ctx context.Context, out io.Writer, only string, slice time.Duration, r
 	for _, m := range []struct {
 		name string
 		run  func(context.Context) error
-	}{{"write", b.write}, {"batch", b.batch}, {"feed", b.feed}, {"feed-tail", b.tail}, {"feed-followers", b.manyFollowers}, {"apply", b.apply}, {"bootstrap", b.bootstrap}, {"read", b.read}, {"token", b.token}, {"merge", b.merge}} {
+	}{{"write", b.write}, {"batch", b.batch}, {"feed", b.feed}, {"feed-tail", b.tail}, {"feed-followers", b.manyFollowers}, {"events", b.events}, {"apply", b.apply}, {"bootstrap", b.bootstrap}, {"read", b.read}, {"token", b.token}, {"merge", b.merge}} {
 		named := func(part string) bool { return part == m.name || strings.HasPrefix(m.name, part+"-") }
 		if only != "" && !slices.ContainsFunc(strings.Split(only, ","), named) {
 			continue

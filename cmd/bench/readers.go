@@ -28,8 +28,11 @@ type readers struct {
 	out *bufio.Scanner
 }
 
+// kinds is how many kinds of readers there are.
+const kinds = 200
+
 // startReaders connects n readers to an address. Each sends a request, in which
-// {n} stands for its number, if that is not empty.
+// {n} stands for its number and {kind} for that of its kind, if that is not empty.
 func startReaders(ctx context.Context, address string, n int, request string) (*readers, error) {
 	r := &readers{cmd: exec.CommandContext(ctx, os.Args[0], readersArg, address, strconv.Itoa(n), request)} //nolint:gosec // this program
 	r.cmd.Stderr = os.Stderr
@@ -95,7 +98,7 @@ func readStreams(ctx context.Context, args []string, in io.Reader, out io.Writer
 		}
 		defer conn.Close() // all of them at the end
 		if args[2] != "" {
-			if _, err := io.WriteString(conn, strings.ReplaceAll(args[2], "{n}", strconv.Itoa(i))); err != nil {
+			if _, err := io.WriteString(conn, strings.NewReplacer("{n}", strconv.Itoa(i), "{kind}", strconv.Itoa(i%kinds)).Replace(args[2])); err != nil {
 				return err
 			}
 		}
