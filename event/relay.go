@@ -43,10 +43,11 @@ func (r *Relay) Serve(ctx context.Context, w http.ResponseWriter, from io.ReadCl
 	}()
 	lines := bufio.NewReader(from)
 	var f received
+	var said []byte // of the frame that comes
 	for {
 		line, err := lines.ReadSlice('\n')
 		for err == bufio.ErrBufferFull { //nolint:errorlint // it is returned as it is
-			t.buf = append(t.buf, line...)
+			said = append(said, line...)
 			f.add(line)
 			line, err = lines.ReadSlice('\n')
 		}
@@ -54,12 +55,17 @@ func (r *Relay) Serve(ctx context.Context, w http.ResponseWriter, from io.ReadCl
 			break
 		}
 		silent.Reset(silence)
-		t.buf = append(t.buf, line...)
+		said = append(said, line...)
 		if len(line) > 1 {
 			f.add(line[:len(line)-1])
 			continue
 		}
-		if r.meet(ctx, &f); t.flush() != nil {
+		r.meet(ctx, &f)
+		sent := t.sent(said)
+		if said = said[:0]; cap(said) > 64<<10 {
+			said = nil // one burst; most of the time a stream is quiet
+		}
+		if !sent {
 			return
 		}
 		if f.name == endName {
@@ -67,7 +73,6 @@ func (r *Relay) Serve(ctx context.Context, w http.ResponseWriter, from io.ReadCl
 		}
 		f = received{}
 	}
-	t.buf = t.buf[:0]
 	select {
 	case <-r.Done:
 		t.end(errStopping)

@@ -75,66 +75,73 @@ type Stream struct {
 // Open returns how many streams there are.
 func (s *Stream) Open() int64 { return s.open.Load() }
 
-// ServeHTTP implements [http.Handler]. The caller is in the request's context.
+// ServeHTTP implements [http.Handler]. The caller is in the request's context. What
+// begins a stream has returned while it waits: thousands of them are deep in little
+// else than their stacks.
 func (s *Stream) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	if err := s.serve(w, req); err != nil {
+	t, session, err := s.start(w, req)
+	if err != nil {
 		verb.WriteError(req.Context(), w, s.Log, err)
+	} else if t != nil {
+		s.tell(req.Context(), t, session)
+	}
+	if session != nil {
+		s.open.Add(-1)
+		session.Close()
 	}
 }
 
-// serve returns what is wrong before the stream has begun.
-func (s *Stream) serve(w http.ResponseWriter, req *http.Request) error {
-	if err := MayStream(req.Context()); err != nil {
-		return err
+// start begins a stream, unless it is passed on. Its error is what is wrong before
+// that. A session is to be closed.
+func (s *Stream) start(w http.ResponseWriter, req *http.Request) (*teller, *Session, error) {
+	ctx := req.Context()
+	if err := MayStream(ctx); err != nil {
+		return nil, nil, err
 	}
 	in, err := subscription(req)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	if err := in.CheckConsumer(); err != nil {
-		return err
+		return nil, nil, err
 	}
 	f, err := NewFilter(in.Types, in.Filter)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
+	session := &Session{Close: func() {}}
 	if s.open.Add(1) > MaxStreams {
-		s.open.Add(-1)
-		return &artifact.Error{
+		return nil, session, &artifact.Error{
 			Code: artifact.CodeUnavailable, Reason: artifact.ReasonBusy, Retryable: true, RetryAfterMS: 5000,
 			Message: fmt.Sprintf("the server has %d streams; poll, or come later", MaxStreams),
 		}
 	}
-	defer s.open.Add(-1)
 	if s.Pass != nil {
 		if passed, err := s.Pass(w, req, in); passed || err != nil {
-			return err
+			return nil, session, err
 		}
 	}
-	ctx := req.Context()
-	session := new(Session)
 	if in.Durable {
-		if session, err = s.Durable(ctx, in); err != nil {
-			return err
+		durable, err := s.Durable(ctx, in)
+		if err != nil {
+			return nil, session, err
 		}
-		defer session.Close()
+		session = durable
 	} else if session.Reader, err = s.Source.Read(ctx, in.Since, f, StreamPage); err != nil {
-		return err
+		return nil, session, err
+	}
+	var first []byte
+	if in.Durable {
+		if first, err = consumerFrame(&session.Place); err != nil {
+			return nil, session, err
+		}
 	}
 	t := begin(w)
-	if in.Durable {
-		frame, err := consumerFrame(&session.Place)
-		if err != nil {
-			return err
-		}
-		t.buf = append(t.buf, frame...)
+	if !t.sent(fmt.Appendf(first, "retry: 1000\nid: %d\n\n", session.Reader.Cursor())) {
+		return nil, session, nil
 	}
-	t.buf = fmt.Appendf(t.buf, "retry: 1000\nid: %d\n\n", session.Reader.Cursor())
-	if t.flush() != nil {
-		return nil
-	}
-	s.tell(ctx, t, session)
-	return nil
+	clear(w.Header()) // they were sent
+	return t, session, nil
 }
 
 // begin sends a stream's header.
@@ -193,7 +200,6 @@ func subscription(req *http.Request) (in verb.SubscribeRequest, err error) {
 
 // tell streams until the client is gone, or may no longer read.
 func (s *Stream) tell(ctx context.Context, t *teller, session *Session) {
-	reader := session.Reader
 	quiet := time.NewTimer(keepAlive)
 	defer quiet.Stop()
 	for {
@@ -202,6 +208,7 @@ func (s *Stream) tell(ctx context.Context, t *teller, session *Session) {
 			t.end(err)
 			return
 		}
+		var told bool
 		select {
 		case <-ctx.Done():
 			return
@@ -214,26 +221,53 @@ func (s *Stream) tell(ctx context.Context, t *teller, session *Session) {
 		case <-access:
 			continue
 		case <-quiet.C:
-			// An id alone moves EventSource's, past what the filter left out.
-			t.buf = fmt.Appendf(t.buf, ": nothing happened\nid: %d\n\n", reader.Cursor())
-		case <-reader.Changed():
-			page, err := reader.Next(ctx)
-			if err != nil {
-				t.end(err)
-				return
-			}
-			for i := range page.Events {
-				t.buf = append(t.buf, frame(&page.Events[i])...)
-			}
-			if len(page.Events) == 0 {
-				continue
-			}
+			told = t.nothing(session.Reader.Cursor())
+		case <-session.Reader.Changed():
+			told = t.page(ctx, session.Reader)
 		}
-		if t.flush() != nil {
+		if t.over {
 			return
 		}
-		quiet.Reset(keepAlive)
+		if told {
+			quiet.Reset(keepAlive)
+		}
 	}
+}
+
+// nothing says that nothing happened. An id alone moves EventSource's, past what the
+// filter left out.
+func (t *teller) nothing(at artifact.Seq) bool {
+	return t.sent(fmt.Appendf(nil, ": nothing happened\nid: %d\n\n", at))
+}
+
+// page sends the next page, and reports whether there was anything in it.
+func (t *teller) page(ctx context.Context, reader Reader) bool {
+	page, err := reader.Next(ctx)
+	if err != nil {
+		t.end(err)
+		return false
+	}
+	if len(page.Events) == 0 {
+		return false
+	}
+	if len(page.Events) == 1 {
+		return t.sent(frame(&page.Events[0]))
+	}
+	var all []byte // of one burst; most of the time a stream is quiet
+	for i := range page.Events {
+		all = append(all, frame(&page.Events[i])...)
+	}
+	return t.sent(all)
+}
+
+// sent sends something, and ends the stream when nobody listens.
+func (t *teller) sent(said []byte) bool {
+	t.over = t.conn.SetWriteDeadline(time.Now().Add(writeTimeout)) != nil
+	if !t.over {
+		_, err := t.w.Write(said) //nolint:gosec // JSON, and no page
+		t.over = err != nil || t.conn.Flush() != nil
+	}
+	return !t.over
 }
 
 var errStopping = &artifact.Error{
@@ -258,35 +292,16 @@ func frame(e *artifact.Event) []byte {
 type teller struct {
 	w    http.ResponseWriter
 	conn *http.ResponseController
-	buf  []byte
-}
-
-// flush sends what was said. An error means that nobody listens.
-func (t *teller) flush() error {
-	if err := t.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
-		return err
-	}
-	_, err := t.w.Write(t.buf)
-	if t.buf = t.buf[:0]; cap(t.buf) > 64<<10 {
-		t.buf = nil // one burst; most of the time a stream is quiet
-	}
-	if err != nil {
-		return err
-	}
-	return t.conn.Flush()
+	over bool // the stream has ended
 }
 
 // end says why the stream ends, as an event of that name: EventSource passes it to
 // whoever listens for "end", and then comes again.
 func (t *teller) end(err error) {
-	if errors.Is(err, context.Canceled) {
-		return // the client is gone
+	if !errors.Is(err, context.Canceled) { // or the client is gone
+		if raw, err := json.Marshal(artifact.AsError(err)); err == nil {
+			t.sent(slices.Concat([]byte("event: "+endName+"\ndata: "), raw, []byte("\n\n")))
+		}
 	}
-	raw, err := json.Marshal(artifact.AsError(err))
-	if err != nil {
-		return
-	}
-	t.buf = append(t.buf, "event: "+endName+"\ndata: "...)
-	t.buf = append(append(t.buf, raw...), "\n\n"...)
-	_ = t.flush() // nobody is left to tell
+	t.over = true
 }

@@ -104,13 +104,13 @@ func (b *bench) subscribed(ctx context.Context, n *network, pool *pgxpool.Pool, 
 		return c, err
 	}
 	defer r.stop()
-	start, err := r.settle()
-	if err != nil {
+	if _, err := r.settle(); err != nil {
 		return c, err
 	}
 	c.kb = (inUse() - before) / float64(b.subscribers) / 1024
 	c.idle = b.quiet()
-	if start, err = r.settle(); err != nil { // a stream says now and then that nothing happened
+	start, err := r.settle() // a stream says now and then that nothing happened
+	if err != nil {
 		return c, err
 	}
 	begun := cpuTime()
