@@ -43,8 +43,7 @@ func (x *indexWriter) makeAhead(rows []replicate.Row) (end func()) {
 	if len(rows) < lookAhead || x.later {
 		return func() {}
 	}
-	x.ahead = make(map[versionKey]*madeAhead)
-	var order []*madeAhead
+	var all []lacking
 	for i := range rows {
 		r := &rows[i]
 		if r.Kind != replicate.KindRevision || r.Op != replicate.Put || len(r.Content) == 0 {
@@ -54,11 +53,25 @@ func (x *indexWriter) makeAhead(rows []replicate.Row) (end func()) {
 		if err != nil || v.Redaction != nil {
 			continue // it is told where it is applied
 		}
-		if rule := x.rule(v.Type); rule != nil {
-			m := &madeAhead{rule: rule, id: v.ID, title: v.Title, content: r.Content, done: make(chan struct{})}
-			x.ahead[versionKey{v.Type, v.ID, v.Revision.Revision}] = m
-			order = append(order, m)
+		all = append(all, lacking{version: version{typ: v.Type, id: v.ID, revision: v.Revision.Revision, content: r.Content}, title: v.Title})
+	}
+	return x.makeAllAhead(all)
+}
+
+// makeAllAhead makes the words of versions on the other processors, while they are
+// written one after the other.
+func (x *indexWriter) makeAllAhead(versions []lacking) (end func()) {
+	x.ahead = make(map[versionKey]*madeAhead, len(versions))
+	var order []*madeAhead
+	for i := range versions {
+		v := &versions[i]
+		rule := x.rule(v.typ)
+		if rule == nil || v.redacted || v.content == nil {
+			continue
 		}
+		m := &madeAhead{rule: rule, id: v.id, title: v.title, content: v.content, done: make(chan struct{})}
+		x.ahead[versionKey{v.typ, v.id, v.revision}] = m
+		order = append(order, m)
 	}
 	var next atomic.Int64
 	var all sync.WaitGroup

@@ -316,18 +316,15 @@ func (s *Store) indexSome(ctx context.Context, limit int) error {
 	if err != nil {
 		return err
 	}
-	for i := range missing {
-		l := &missing[i]
-		err := x.content.QueryRowContext(ctx, l.typ, l.id, l.revision).Scan(&l.content, &l.redacted)
-		if errors.Is(err, sql.ErrNoRows) {
-			continue // its version was lost; a repair brings it
-		} else if err != nil {
+	for rest := missing; len(rest) > 0; {
+		n, err := x.readContents(ctx, rest)
+		if err == nil {
+			err = x.writeAll(ctx, rest[:n])
+		}
+		if err != nil {
 			return err
 		}
-		if err := x.write(ctx, x.rule(typ), &l.version, l.scope, l.title); err != nil {
-			return err
-		}
-		x.after = l.id
+		rest = rest[n:]
 	}
 	if len(missing) == limit {
 		return nil
@@ -338,6 +335,48 @@ func (s *Store) indexSome(ctx context.Context, limit int) error {
 	x.after = ""
 	s.setBehind((*behind)[1:])
 	return nil
+}
+
+// aheadBytes is about how much content is held while its words are made.
+const aheadBytes = 4 << 20
+
+// readContents reads the contents of the first versions, and returns how many.
+func (x *indexWriter) readContents(ctx context.Context, versions []lacking) (n int, err error) {
+	for size := 0; n < len(versions) && size < aheadBytes; n++ {
+		l := &versions[n]
+		err := x.content.QueryRowContext(ctx, l.typ, l.id, l.revision).Scan(&l.content, &l.redacted)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) { // one that was lost, a repair brings
+			return 0, err
+		}
+		size += len(l.content)
+	}
+	return n, nil
+}
+
+// writeAll indexes versions, whose words are found on all processors.
+func (x *indexWriter) writeAll(ctx context.Context, versions []lacking) error {
+	defer x.makeAllAhead(versions)()
+	for i := range versions {
+		l := &versions[i]
+		if l.content == nil {
+			continue
+		}
+		if err := x.writeOne(ctx, l); err != nil {
+			return err
+		}
+		x.after, l.content = l.id, nil
+	}
+	return nil
+}
+
+func (x *indexWriter) writeOne(ctx context.Context, l *lacking) error {
+	rule := x.rule(l.typ)
+	if !l.redacted {
+		if done, err := x.writeNew(ctx, rule, &l.version, l.scope, l.title); done || err != nil {
+			return err
+		}
+	}
+	return x.write(ctx, rule, &l.version, l.scope, l.title)
 }
 
 // Batches of what is indexed in the background, and the pause between them.

@@ -45,9 +45,6 @@ func (b *bench) bootstrap(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if _, err := pool.Exec(ctx, "ANALYZE"); err != nil {
-		return err
-	}
 	running, stop := context.WithCancel(ctx)
 	done := make(chan struct{})
 	srv := httptest.NewServer(h.Handler(nil, done))
@@ -59,6 +56,12 @@ func (b *bench) bootstrap(ctx context.Context) (err error) {
 		stop()
 		err = errors.Join(err, g.Wait())
 	}()
+	if err := indexed(ctx, pool); err != nil {
+		return err
+	}
+	if _, err := pool.Exec(ctx, "ANALYZE"); err != nil {
+		return err
+	}
 	c := verb.Claims{ActorKind: "ai_local", Permissions: []string{verb.Viewer}}
 	c.Subject = "bench"
 	token, err := h.SigningKey().Sign(c, 24*time.Hour)
@@ -118,6 +121,25 @@ func (b *bench) fillHub(ctx context.Context, pool *pgxpool.Pool, h *hub.Hub) (wh
 		n = applyArtifacts
 	}
 	return fmt.Sprintf("%d generated artifacts", n), multiply(ctx, pool, h, n)
+}
+
+// indexed waits until the hub itself has the words and facets of what was made past its
+// verbs: it makes them in the background.
+func indexed(ctx context.Context, pool *pgxpool.Pool) error {
+	const query = `
+		SELECT EXISTS (SELECT FROM artifact a WHERE a.is_latest AND NOT EXISTS (SELECT FROM search_document d WHERE d.type = a.type AND d.id = a.id))
+			OR EXISTS (SELECT FROM schema_registry s WHERE s.is_current AND NOT EXISTS (SELECT FROM facet_build b WHERE b.type = s.artifact_type AND b.done))`
+	for {
+		var behind bool
+		if err := pool.QueryRow(ctx, query).Scan(&behind); err != nil || !behind {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
 }
 
 // seeds is how many artifacts are written by the verbs; the others are like them.
