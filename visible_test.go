@@ -85,6 +85,7 @@ var stores = []store{
 			"pageEndQuery":        "the operator's proof of the whole store",
 			"countedSignalsQuery": "the operator's proof of the whole store",
 			"strayQuery":          "the operator's proof of the whole store",
+			"facetedQuery":        "the operator's proof of the whole store",
 			"candidateColumns":    "columns of queries that ask by the candidate's scope",
 			"typesQuery":          "the operator's proof of the whole store",
 			"membershipsQuery":    "it fills the directory that decides",

@@ -37,6 +37,7 @@ const maxFaults = 100
 // Kinds of fault beside those of rows.
 const (
 	faultAggregate = "aggregate"
+	faultFacet     = "facet"
 	faultType      = "type"
 	faultLog       = "log"
 )
@@ -55,7 +56,7 @@ type storeVerifier struct {
 
 // Verify proves that a hub's database is whole: that each row is what its hash
 // says, and each version what its content hash says; that the tables agree with each
-// other, with the sums that are kept of them and with the log; and that the log
+// other, with the sums and facets that are kept of them and with the log; and that the log
 // leads without a hole from one checkpoint of its chain to the next. The hub may be
 // running: every piece is read in a short snapshot of its own. Progress, if given, is
 // told how many rows of a kind were read.
@@ -88,7 +89,7 @@ func Verify(ctx context.Context, db *pgxpool.Pool, progress func(kind string, ro
 		for _, step := range []struct {
 			kind string
 			run  func(context.Context) error
-		}{{faultAggregate, v.aggregates}, {faultType, v.types}, {faultLog, v.log}} {
+		}{{faultAggregate, v.aggregates}, {faultFacet, v.facets}, {faultType, v.types}, {faultLog, v.log}} {
 			if err := step.run(ctx); err != nil {
 				return fmt.Errorf("verify the %s: %w", step.kind, err)
 			}

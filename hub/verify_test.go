@@ -45,10 +45,11 @@ func (f *fixture) exec(t *testing.T, sql string, args ...any) {
 // that whatever is changed in it past the hub is found.
 func TestVerify(t *testing.T) {
 	f := lived(t)
+	f.until(t, "facets of genes", "SELECT count(*) FROM facet_build WHERE type = 'gene' AND done", 1)
 	report := f.mustBeWhole(t)
 	for kind, query := range map[string]string{
 		"revision": "SELECT count(*) FROM artifact_revision", "artifact": "SELECT count(*) FROM artifact", "link": "SELECT count(*) FROM link",
-		"signal": "SELECT count(*) FROM signal", "aggregate": "SELECT count(*) FROM artifact", "log": "SELECT count(*) FROM feed.change",
+		"signal": "SELECT count(*) FROM signal", "aggregate": "SELECT count(*) FROM artifact", "facet": "SELECT count(*) FROM artifact", "log": "SELECT count(*) FROM feed.change",
 		"type": "SELECT count(*) FROM schema_registry WHERE is_current",
 	} {
 		if n := f.count(t, query); int64(n) != report.Rows[kind] || n == 0 {
@@ -68,6 +69,7 @@ func TestVerify(t *testing.T) {
 	const h00, h01 = `type = 'hypothesis' AND id = 'h00'`, `type = 'hypothesis' AND id = 'lab-a/h01'`
 	someLink := `id = (SELECT min(id) FROM link WHERE predicate = 'about')`
 	someSignal := `id = (SELECT max(id) FROM signal WHERE kind = 'vote')`
+	someFacet := `type = 'gene' AND id = 'A' AND path = '/symbol'`
 	someSum := `type = 'hypothesis' AND artifact = 'h00' AND kind = 'vote'`
 	for _, c := range []struct {
 		name, table, rows string // rows that are changed, by what does not change of them
@@ -111,6 +113,11 @@ func TestVerify(t *testing.T) {
 		{"a sum of nothing", "signal_aggregate", `kind = 'fund'`, `INSERT SELECT * FROM signal_aggregate WHERE ` + someSum + ` | kind = 'fund'`, "aggregate", "hypothesis:h00 fund", "no signals"},
 		{"a sum on nothing", "signal_aggregate", `artifact = 'none'`, `INSERT SELECT * FROM signal_aggregate WHERE ` + someSum + ` | artifact = 'none'`, "aggregate", "hypothesis:none", "is missing"},
 		{"a paper's key", "paper_key", `id = 'PMID:9'`, `INSERT SELECT 'pmid' AS kind, '9' AS key, 'commons' AS scope, 'PMID:9' AS id |`, "aggregate", "paper:PMID:9", "is missing"},
+		{"a facet", "facet", someFacet, `SET text = 'other'`, "facet", "gene:A", "not what its content makes"},
+		{"a facet's scope", "facet", someFacet, `SET scope = 'lab-b'`, "facet", "gene:A", "in the scope lab-b"},
+		{"a facet is gone", "facet", someFacet, `DELETE`, "facet", "gene:A", "its content makes"},
+		{"a facet too many", "facet", `id = 'A' AND path = '/none'`, `INSERT SELECT * FROM facet WHERE ` + someFacet + ` | path = '/none'`, "facet", "gene:A", "not what its content makes"},
+		{"a facet of nothing", "facet", `id = 'zz'`, `INSERT SELECT * FROM facet WHERE ` + someFacet + ` | id = 'zz'`, "facet", "gene:zz", "is missing"},
 		{"a type", "schema_registry", `artifact_type = 'gene'`, `SET document = document || ' '`, "type", "schema:gene", "registered schema"},
 		{"a type without artifact", "schema_registry", `artifact_type = 'dream'`, `INSERT SELECT * FROM schema_registry WHERE artifact_type = 'gene' | id = 'dream@v1', artifact_type = 'dream'`, "type", "schema:dream", "its artifact is missing"},
 		{"a row of the log is gone", "feed.change", `seq = 50`, `DELETE`, "log", "seq 51", "hole"},
@@ -174,7 +181,7 @@ func (f *fixture) fixed(t *testing.T, table, rows string) string {
 	key := map[string]string{
 		"artifact_revision": "concat(type, ':', id, ':', revision)", "artifact": "concat(type, ':', id)", "link": "id", "link_retraction": "id", "signal": "id",
 		"signal_aggregate": "concat(type, ':', artifact, kind, dimension)", "paper_key": "id", "schema_registry": "id", "feed.change": "seq::text", "event": "seq::text",
-		"write_journal": "last_seq::text", "feed.checkpoint": "seq::text", "epoch": "epoch::text",
+		"write_journal": "last_seq::text", "feed.checkpoint": "seq::text", "epoch": "epoch::text", "facet": "concat(type, ':', id, path, n)",
 	}[table]
 	var keys []string
 	if err := f.db.QueryRow(t.Context(), `SELECT array_agg(`+key+`) FROM `+table+` WHERE `+rows).Scan(&keys); err != nil {
