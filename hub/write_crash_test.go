@@ -21,13 +21,18 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/scidex-ai/substrate/artifact"
+	"github.com/scidex-ai/substrate/embed"
 	"github.com/scidex-ai/substrate/hub"
 	"github.com/scidex-ai/substrate/internal/pgtest"
 	"github.com/scidex-ai/substrate/verb"
 )
 
-// childEnv, set to a database's URL, makes the test binary a hub.
-const childEnv = "SCIDEX_TEST_HUB_CHILD"
+// childEnv, set to a database's URL, makes the test binary a hub; modelEnv is the URL
+// of its model, if it has one.
+const (
+	childEnv = "SCIDEX_TEST_HUB_CHILD"
+	modelEnv = "SCIDEX_TEST_HUB_CHILD_MODEL"
+)
 
 // serveChild runs a hub, tells its URL on standard output, and ends with its
 // standard input, that is, with the test.
@@ -42,7 +47,13 @@ func serveChild(url string) int {
 	if err != nil {
 		return fail(err)
 	}
-	h, err := hub.Open(ctx, hub.Config{DB: pool})
+	c := hub.Config{DB: pool}
+	if model := os.Getenv(modelEnv); model != "" {
+		if c.Embeddings, err = embed.NewClient(embed.Endpoint{URL: model, Model: "grams", Timeout: time.Minute}); err != nil {
+			return fail(err)
+		}
+	}
+	h, err := hub.Open(ctx, c)
 	if err != nil {
 		return fail(err)
 	}
@@ -64,10 +75,10 @@ type child struct {
 	url   string
 }
 
-func startChild(t *testing.T, db string) *child {
+func startChild(t *testing.T, db string, more ...string) *child {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childEnv+"="+db)
+	cmd.Env = append(append(os.Environ(), childEnv+"="+db), more...)
 	cmd.Stderr = t.Output()
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
