@@ -60,14 +60,15 @@ func brief(t *testing.T, status int, raw string) string {
 	if err := json.Unmarshal([]byte(raw), &body); err != nil {
 		t.Fatal(err)
 	}
-	out := fmt.Sprintf("%d %s/%s", status, body.Error, body.Details.Reason)
+	var out strings.Builder
+	fmt.Fprintf(&out, "%d %s/%s", status, body.Error, body.Details.Reason)
 	for _, p := range body.Problems {
-		out += fmt.Sprintf("; %s %s", p.Path, p.Constraint)
+		fmt.Fprintf(&out, "; %s %s", p.Path, p.Constraint)
 		if p.Suggestion != nil && string(p.Suggestion) != "null" {
-			out += " " + string(p.Suggestion)
+			out.WriteString(" " + string(p.Suggestion))
 		}
 	}
-	return nots.ReplaceAllStringFunc(out, func(all string) string { return fmt.Sprint("/not x ", len(all)/len("/not")) })
+	return nots.ReplaceAllStringFunc(out.String(), func(all string) string { return fmt.Sprint("/not x ", len(all)/len("/not")) })
 }
 
 // internals are words that only the inside of a store knows.
@@ -198,7 +199,7 @@ func TestInjectedSyntax(t *testing.T) {
 	found := 0
 	for _, query := range []string{
 		`tau & !col`, `tau | col`, `tau:*A`, `'tau' <-> 'not'`, `tau <2> col`, `!tau`, `tau \`, `''tau''`, `NEAR(tau col)`, `NEAR(tau, 2)`, `tau NOT col`, `title:tau`, `{title}:tau`, `{title} : (tau)`, `^tau`,
-		`tau + not`, `tau AND col`, `tau) OR (col`, `tau; DROP TABLE artifact`, `*tau`, `tau**`, `=tau`, `$1 ?1 tau`, `tau' OR '1'='1`, `- {first} : tau tau`, `"tau" * "col" *`, `tau*:B & col`, `%s tau`, `(((((tau`,
+		`tau + not`, `tau AND col`, `tau) OR (col`, `tau; DROP TABLE artifact`, `*tau`, `tau**`, `=tau`, `$1 ?1 tau`, `tau' OR '1'='1`, `- {first} : col tau`, `"tau" * "col" *`, `tau*:B & col`, `%s tau`, `(((((tau`,
 	} {
 		in, err := json.Marshal(map[string]any{"query": query, "mode": "lexical", "highlight": true})
 		if err != nil {
