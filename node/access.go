@@ -232,6 +232,10 @@ func (s *Store) leave(ctx context.Context, lost []string, followed string) (err 
 		if _, err := tx.ExecContext(ctx, optimizeSQL); err != nil {
 			return fmt.Errorf("erase words: %w", err)
 		}
+		// It may be an id of theirs up to which facets are made.
+		if _, err := tx.ExecContext(ctx, `UPDATE facet_build SET after = ''`); err != nil {
+			return fmt.Errorf("erase how far facets are made: %w", err)
+		}
 	}
 	if _, err := tx.ExecContext(ctx, `UPDATE replica_state SET scopes = ?1`, followed); err != nil {
 		return err

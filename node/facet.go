@@ -279,10 +279,10 @@ func (s *Store) buildSome(ctx context.Context, typ string) (did bool, err error)
 			return false, fmt.Errorf("facets of %s:%s: %w", typ, id, err)
 		}
 	}
-	if len(ids) > 0 {
+	if done, after = len(ids) < facetRows, ""; !done { // an id is nobody's business for longer
 		after = ids[len(ids)-1]
 	}
-	_, err = s.conn.ExecContext(ctx, putBuiltSQL, typ, d.key, after, len(ids) < facetRows)
+	_, err = s.conn.ExecContext(ctx, putBuiltSQL, typ, d.key, after, done)
 	return len(ids) > 0, err
 }
 
