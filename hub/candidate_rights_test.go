@@ -273,7 +273,9 @@ func TestCandidatesDeadlock(t *testing.T) {
 		for i := range firsts {
 			g.Go(func() error {
 				_, err := verb.Batch.Call(ann, r.verbs, verb.BatchRequest{Atomic: true, Items: []verb.BatchItem{
-					{Link: &verb.LinkRequest{From: fmt.Sprint("assay:as-", 2-i), LinkSpec: verb.LinkSpec{Predicate: "derives_from", To: fmt.Sprint("assay:as-", i)}}},
+					{Create: &verb.CreateRequest{Type: "hypothesis", Title: "T", Content: content(object{"statement": "x"}), Links: []verb.LinkSpec{
+						{Predicate: "derives_from", To: fmt.Sprint("assay:as-", 2-i)}, {Predicate: "derives_from", To: fmt.Sprint("assay:as-", i)},
+					}}},
 					{Comment: &verb.CommentRequest{Ref: fmt.Sprint("assay:as-", i), Body: "x"}},
 				}})
 				return unlessConflict(err)

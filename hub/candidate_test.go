@@ -207,7 +207,11 @@ func mustJSON(t *testing.T, v any) []byte {
 func TestCandidateOfUpdate(t *testing.T) {
 	r := newReviewing(t)
 	ann, rev := as(t.Context(), "ann", verb.Contributor), as(t.Context(), "rev", verb.Reviewer)
-	first := callOK(t, verb.CandidatesApprove, rev, r.verbs, approval(r.propose(t, ann, verb.CreateRequest{ID: "as-1"}), 1)).ResultArtifact
+	callOK(t, verb.Create, ann, r.verbs, hypothesis("h-1", "x"))
+	callOK(t, verb.Create, ann, r.verbs, paper("PMID:1", "", map[string]any{}))
+	first := callOK(t, verb.CandidatesApprove, rev, r.verbs, approval(r.propose(t, ann, verb.CreateRequest{
+		ID: "as-1", Links: []verb.LinkSpec{{Predicate: "derives_from", To: "hypothesis:h-1"}},
+	}), 1)).ResultArtifact
 	change := func(ctx context.Context, n int) *verb.ProposedCandidate {
 		t.Helper()
 		out := callOK(t, verb.Update, ctx, r.verbs, verb.UpdateRequest{
@@ -271,6 +275,12 @@ func TestCandidateOfUpdate(t *testing.T) {
 	base := &made.ContentHash
 	for what, err := range map[string]error{
 		"supersede": second(verb.Supersede.Call(ann, r.verbs, verb.SupersedeRequest{Ref: "assay:as-1", BaseContentHash: base, Reason: "x"})),
+		"link":      second(verb.Link.Call(ann, r.verbs, verb.LinkRequest{From: "assay:as-1", LinkSpec: verb.LinkSpec{Predicate: "derives_from", To: "hypothesis:h-1"}})),
+		"cite":      second(verb.Cite.Call(ann, r.verbs, verb.CiteRequest{Ref: "assay:as-1", PMID: "1"})),
+		"unlink":    second(verb.Unlink.Call(ann, r.verbs, verb.UnlinkRequest{From: "assay:as-1", Predicate: "derives_from", To: "hypothesis:h-1", Reason: "x"})),
+		"batch link": callOK(t, verb.Batch, ann, r.verbs, verb.BatchRequest{Items: []verb.BatchItem{
+			{Link: &verb.LinkRequest{From: "assay:as-1", LinkSpec: verb.LinkSpec{Predicate: "derives_from", To: "hypothesis:h-1"}}},
+		}}).Items[0].Error,
 		"batch": callOK(t, verb.Batch, ann, r.verbs, verb.BatchRequest{Items: []verb.BatchItem{
 			{Update: &verb.UpdateRequest{Ref: "assay:as-1", BaseContentHash: made.ContentHash, Title: "X"}},
 		}}).Items[0].Error,
@@ -282,6 +292,41 @@ func TestCandidateOfUpdate(t *testing.T) {
 		if use := fmt.Sprint(artifact.AsError(err).Details["use"]); use != "[create update]" {
 			t.Errorf("%s: use = %s", what, use)
 		}
+	}
+}
+
+// TestReviewedTypesByOtherVerbs tries every verb that writes artifacts on every shipped
+// type that has verbs of its own.
+func TestReviewedTypesByOtherVerbs(t *testing.T) {
+	f := newHub(t)
+	ctx := as(t.Context(), "ann", verb.Contributor, verb.Reviewer, verb.Admin)
+	was, types := f.rowCounts(t), 0
+	for _, s := range artifact.ShippedSchemas() {
+		if s.WrittenDirectly() {
+			continue
+		}
+		types++
+		create := verb.CreateRequest{Type: s.Type, ID: "a", Title: "T", Content: json.RawMessage(`{}`)}
+		update := verb.UpdateRequest{Ref: s.Type + ":a", BaseContentHash: artifact.HashBytes(nil), Title: "U"}
+		supersede := verb.SupersedeRequest{Ref: s.Type + ":a", Reason: "x"}
+		items := []verb.BatchItem{{Create: &create}, {Update: &update}, {Supersede: &supersede}}
+		tried := map[string]error{
+			"create": second(verb.Create.Call(ctx, f.verbs, create)), "update": second(verb.Update.Call(ctx, f.verbs, update)),
+			"supersede": second(verb.Supersede.Call(ctx, f.verbs, supersede)),
+			"import":    callOK(t, verb.Batch, ctx, f.verbs, verb.BatchRequest{Import: true, Items: items[:1]}).Items[0].Error,
+		}
+		for i, item := range callOK(t, verb.Batch, ctx, f.verbs, verb.BatchRequest{Items: items}).Items {
+			tried[fmt.Sprint("batch ", i)] = item.Error
+		}
+		for what, err := range tried {
+			wantReason(t, what+" of "+s.Type, err, artifact.CodeMutability, artifact.ReasonWritePolicy)
+			if use, _ := artifact.AsError(err).Details["use"].([]string); !slices.Equal(use, s.Use) {
+				t.Errorf("%s of %s: use = %v, want %v", what, s.Type, use, s.Use)
+			}
+		}
+	}
+	if now := f.rowCounts(t); now != was || types < 3 {
+		t.Errorf("%d types; rows %s, were %s", types, now, was)
 	}
 }
 

@@ -402,6 +402,11 @@ func (o *linkOp) make(s *state) error {
 	if err != nil {
 		return err
 	}
+	if !s.decides && !from.created { // a link says something of what it is from
+		if err := directWrites(s.hub.schemas.get(o.from.Type)); err != nil {
+			return err
+		}
+	}
 	scope, err := narrower(from.Scope, to.Scope)
 	if err != nil {
 		return err

@@ -168,6 +168,9 @@ func (o *unlinkOp) decide(s *state) error {
 			return err
 		}
 	}
+	if err := directWrites(s.hub.schemas.get(l.key.from.Type)); err != nil && !s.caller.Has(verb.Reviewer, l.Scope) {
+		return err // who reviews what is linked takes links back
+	}
 	set(s, s.retracted, l.ID, retraction{l, s.caller.Now, s.caller.Actor.ID, o.in.Reason})
 	unset(s, s.linkRows, l.ID)
 	unset(s, s.heads, artifact.Ref{Type: replicate.LinkType, ID: l.ID})

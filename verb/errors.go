@@ -42,7 +42,7 @@ var errorsOf = map[string][]string{
 		string(artifact.CodeNotFound), artifact.ReasonStaleBase, artifact.ReasonUnknownBase, string(artifact.CodeLifecycleViolation),
 		artifact.ReasonNotUpdated, artifact.ReasonWritePolicy, artifact.ReasonBuiltIn, artifact.ReasonIncompatible,
 	},
-	Link.Name:   {string(artifact.CodeNotFound), artifact.ReasonStaleBase, string(artifact.CodeLinkTargetMissing)},
+	Link.Name:   {string(artifact.CodeNotFound), artifact.ReasonStaleBase, artifact.ReasonWritePolicy, string(artifact.CodeLinkTargetMissing)},
 	Signal.Name: {string(artifact.CodeNotFound), artifact.ReasonStaleBase, artifact.ReasonNotUpdated},
 	Batch.Name:  {},
 	Supersede.Name: {
@@ -51,8 +51,8 @@ var errorsOf = map[string][]string{
 		string(artifact.CodeLifecycleViolation), string(artifact.CodeLinkTargetMissing),
 	},
 	Comment.Name: {string(artifact.CodeNotFound), string(artifact.CodeLinkTargetMissing)},
-	Unlink.Name:  {string(artifact.CodeNotFound)},
-	Cite.Name:    {string(artifact.CodeNotFound), artifact.ReasonStaleBase, string(artifact.CodeLinkTargetMissing)},
+	Unlink.Name:  {string(artifact.CodeNotFound), artifact.ReasonWritePolicy},
+	Cite.Name:    {string(artifact.CodeNotFound), artifact.ReasonStaleBase, artifact.ReasonWritePolicy, string(artifact.CodeLinkTargetMissing)},
 	Move.Name:    {string(artifact.CodeNotFound), artifact.ReasonStaleBase, artifact.ReasonParticipants, artifact.ReasonNotUpdated, artifact.ReasonBuiltIn},
 	Redact.Name:  {string(artifact.CodeNotFound), artifact.ReasonStaleBase, artifact.ReasonUnconfirmed, artifact.ReasonNotUpdated, artifact.ReasonBuiltIn},
 
