@@ -39,6 +39,10 @@ func Canonical(raw []byte, at string) ([]byte, []Problem) {
 	return canonical, nil
 }
 
+// Recanonical puts around checked content what we add to it, in canonical form: it has
+// no bound of its own, so that what wraps content of any size and depth passes.
+func Recanonical(raw []byte) ([]byte, error) { return jcs.Transform(raw) }
+
 // ContentHash returns the hash of a version: the SHA-256 of the canonical bytes
 // of {"content":…,"state":…,"title":…,"type":…}. The content must be canonical
 // already; an empty state hashes as null.

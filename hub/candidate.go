@@ -34,17 +34,26 @@ const (
 			v.proposal, v.evidence, v.reason, v.written_by, v.written_at
 		FROM candidate c JOIN candidate_version v ON v.scope = c.scope AND v.id = c.id AND v.version = c.version
 		LEFT JOIN artifact_revision t ON t.type = c.target_type AND t.id = c.target_id AND t.revision = c.target_revision`
+	// candidateVisible is what every read of candidates asks of them, with the caller's
+	// scopes as $1 and the caller's id as $2. What has moved out of the caller's sight
+	// takes along what was proposed of it.
+	candidateVisible = `
+		c.scope = ANY ($1) AND NOT EXISTS (
+			SELECT FROM artifact a
+			WHERE (a.type, a.id) IN ((c.target_type, c.target_id), (c.result_type, c.result_id)) AND NOT (` + visible + `))`
 	candidateQuery = candidateColumns + `
-		WHERE c.scope = ANY ($1) AND c.scope = $2 AND c.id = $3`
-	// lockCandidateQuery comes before any artifact is locked.
-	lockCandidateQuery = candidateColumns + `
+		WHERE` + candidateVisible + ` AND c.scope = $3 AND c.id = $4`
+	// lockCandidateQuery comes before any artifact is locked, and before the candidate is
+	// read: a statement that waits for a row looks at others as they were.
+	lockCandidateQuery = `
+		SELECT FROM candidate c
 		WHERE c.scope = ANY ($1) AND c.scope = $2 AND c.id = $3
-		FOR UPDATE OF c`
+		FOR UPDATE`
 	candidatesQuery = candidateColumns + `
-		WHERE c.scope = ANY ($1) AND c.scope = $2 AND c.status = $3 AND ($4 = '' OR c.kind = $4) AND ($5 = '' OR c.family = $5)
-			AND ($6::timestamptz IS NULL OR (c.created_at, c.id) > ($6, $7))
+		WHERE` + candidateVisible + ` AND c.scope = $3 AND c.status = $4 AND ($5 = '' OR c.kind = $5) AND ($6 = '' OR c.family = $6)
+			AND ($7::timestamptz IS NULL OR (c.created_at, c.id) > ($7, $8))
 		ORDER BY c.created_at, c.id
-		LIMIT $8`
+		LIMIT $9`
 	candidateVersionsQuery = `
 		SELECT v.version, v.proposal, v.evidence, v.reason, v.written_by, v.written_at
 		FROM candidate_version v
@@ -106,8 +115,9 @@ func noCandidate() *artifact.Error {
 }
 
 // queueCandidate locks and reads the candidate that a request decides on.
-func (l *loaded) queueCandidate(b *pgx.Batch, scopes []string, k *candidateKey) {
-	b.Queue(lockCandidateQuery, scopes, k.scope, k.id).QueryRow(func(row pgx.Row) (err error) {
+func (l *loaded) queueCandidate(b *pgx.Batch, scopes []string, agent string, k *candidateKey) {
+	b.Queue(lockCandidateQuery, scopes, k.scope, k.id)
+	b.Queue(candidateQuery, scopes, agent, k.scope, k.id).QueryRow(func(row pgx.Row) (err error) {
 		if l.candidate, err = scanCandidate(row); errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
@@ -127,7 +137,7 @@ func reviewReader(ctx context.Context) (*verb.Caller, error) {
 
 // findCandidate reads a candidate as it is now.
 func (h *Hub) findCandidate(ctx context.Context, c *verb.Caller, scope, id string) (*candidate, error) {
-	found, err := scanCandidate(h.db.QueryRow(ctx, candidateQuery, c.VisibleScopes(), scope, id))
+	found, err := scanCandidate(h.db.QueryRow(ctx, candidateQuery, c.VisibleScopes(), c.Actor.ID, scope, id))
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, noCandidate()
 	}
@@ -168,7 +178,7 @@ func (h *Hub) candidatesList(ctx context.Context, in verb.CandidatesListRequest)
 	if p.After != nil {
 		at, id = &p.After.At, p.After.ID
 	}
-	rows, err := h.db.Query(ctx, candidatesQuery, c.VisibleScopes(), in.ScopeID, p.Status, in.Kind, in.Family, at, id, p.Limit+1)
+	rows, err := h.db.Query(ctx, candidatesQuery, c.VisibleScopes(), c.Actor.ID, in.ScopeID, p.Status, in.Kind, in.Family, at, id, p.Limit+1)
 	if err != nil {
 		return out, callerError(err)
 	}
@@ -198,7 +208,7 @@ func (h *Hub) candidatesHistory(ctx context.Context, in verb.CandidatesGetReques
 		return out, err
 	}
 	err = h.oneState(ctx, func(tx pgx.Tx) error {
-		now, err := scanCandidate(tx.QueryRow(ctx, candidateQuery, c.VisibleScopes(), in.ScopeID, in.CandidateID))
+		now, err := scanCandidate(tx.QueryRow(ctx, candidateQuery, c.VisibleScopes(), c.Actor.ID, in.ScopeID, in.CandidateID))
 		if errors.Is(err, pgx.ErrNoRows) {
 			return noCandidate()
 		} else if err != nil {

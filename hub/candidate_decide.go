@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,7 +45,12 @@ func (h *Hub) candidatesRevise(ctx context.Context, in verb.CandidatesReviseRequ
 	r := &revise{in: &in}
 	if in.Artifacts != nil {
 		r.evidence = []verb.ExactRef{}
-		for _, e := range *in.Artifacts {
+		for i, e := range *in.Artifacts {
+			if e.Revision < 1 || e.Revision > math.MaxInt32 {
+				problems = append(problems, artifact.Problem{
+					Path: "/artifacts/" + strconv.Itoa(i) + "/revision", Constraint: "range", Message: "revisions count from 1", Value: json.RawMessage(strconv.Itoa(e.Revision)),
+				})
+			}
 			if !slices.ContainsFunc(r.evidence, func(o verb.ExactRef) bool {
 				return o.Family == e.Family && o.ArtifactID == e.ArtifactID && o.Revision == e.Revision
 			}) {
@@ -191,7 +197,7 @@ func (d *decideOp) load(ctx context.Context, db querier, s *state) error {
 		var types, ids []string
 		var revisions []int32
 		for _, e := range d.evidence {
-			types, ids, revisions = append(types, e.Family), append(ids, e.ArtifactID), append(revisions, int32(min(e.Revision, 1<<30))) //nolint:gosec // bounded
+			types, ids, revisions = append(types, e.Family), append(ids, e.ArtifactID), append(revisions, int32(e.Revision)) //nolint:gosec // checked
 		}
 		rows, err := db.Query(ctx, evidenceQuery, s.scopes, s.caller.Actor.ID, types, ids, revisions)
 		if err != nil {

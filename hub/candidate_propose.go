@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strconv"
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/replicate"
@@ -119,7 +120,9 @@ func (t *tried) try(s *state) (p verb.Proposal, scope string, target *verb.Exact
 	start := s.savepoint()
 	defer s.rollback(start)
 	if t.create != nil {
-		err = t.create.decide(s)
+		if err = t.create.decide(s); err == nil {
+			err = t.linksKnown(s)
+		}
 		return verb.Proposal{ID: t.id, Title: t.create.title, State: t.create.state, Content: t.create.content, Links: t.links}, t.create.scope, nil, false, err
 	}
 	if current := s.heads[t.update.ref]; current != nil {
@@ -130,6 +133,26 @@ func (t *tried) try(s *state) (p verb.Proposal, scope string, target *verb.Exact
 	}
 	next := s.heads[t.update.ref]
 	return verb.Proposal{Title: next.Title, State: next.State, Content: next.content}, next.Scope, target, t.update.same, nil
+}
+
+// linksKnown refuses links to what not all may know of who see the candidate. A link
+// that is made at once stands where its target does; a candidate lists it.
+func (t *tried) linksKnown(s *state) error {
+	var problems []artifact.Problem
+	for i, l := range t.create.links {
+		h := s.heads[l.to.Current()]
+		if h == nil || h.audience != participants && (h.Scope == artifact.Commons || h.Scope == t.create.scope) {
+			continue
+		}
+		problems = append(problems, artifact.Problem{
+			Path: "/links/" + strconv.Itoa(i) + "/to", Constraint: "scope", Value: artifact.Received(l.toText),
+			Message: "what waits for review links to what all see who see the candidate: in its scope or in commons",
+		})
+	}
+	if problems == nil {
+		return nil
+	}
+	return artifact.Invalid(problems...)
 }
 
 // evidence returns what the artifact to be made says that it rests on.
@@ -228,9 +251,9 @@ func (s *state) putCandidateVersion(c *candidate) error {
 	if err != nil {
 		return err
 	}
-	proposal, problems := artifact.Canonical(raw, "/proposal")
-	if problems != nil {
-		return artifact.Invalid(problems...)
+	proposal, err := artifact.Recanonical(raw)
+	if err != nil {
+		return err
 	}
 	evidence, err := json.Marshal(c.Artifacts)
 	if err != nil {

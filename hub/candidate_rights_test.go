@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
@@ -90,18 +91,137 @@ func TestCandidateTargetMoves(t *testing.T) {
 	ann, rev := as(t.Context(), "ann", verb.Contributor), as(t.Context(), "rev", verb.Reviewer)
 	first := callOK(t, verb.CandidatesApprove, rev, r.verbs, approval(r.propose(t, ann, verb.CreateRequest{ID: "as-1"}), 1)).ResultArtifact
 	c := callOK(t, verb.Update, ann, r.verbs, verb.UpdateRequest{Ref: "assay:as-1", BaseContentHash: first.ContentHash, Title: "Renamed"}).Candidate
-	root := r.member(t.Context(), "root", verb.Admin, verb.Contributor, verb.Viewer)
+	root := r.member(t.Context(), "root", verb.Admin, verb.Contributor, verb.Reviewer, verb.Viewer)
+	made := callOK(t, verb.CandidatesList, rev, r.verbs, verb.CandidatesListRequest{ScopeID: "commons", Status: "approved"}).Candidates[0]
 	callOK(t, verb.Move, root, r.verbs, verb.MoveRequest{Ref: "assay:as-1", Scope: "lab", BaseContentHash: first.ContentHash, Reason: "x"})
-	for _, ctx := range []context.Context{rev, r.member(t.Context(), "root", verb.Reviewer, verb.Viewer)} {
-		_, err := verb.CandidatesApprove.Call(ctx, r.verbs, approval(c, 1))
-		if e := artifact.AsError(err); e.Code != artifact.CodePermissionDenied && e.Reason != artifact.ReasonArtifactConflict && e.Reason != artifact.ReasonEvidenceUnavailable {
-			t.Errorf("approve = %v", err)
+
+	// Who does not see it any more sees nothing of what was proposed of it.
+	for _, id := range []string{c.CandidateID, made.CandidateID} {
+		in := verb.CandidatesGetRequest{ScopeID: "commons", CandidateID: id}
+		_, err := verb.CandidatesGet.Call(rev, r.verbs, in)
+		wantReason(t, "get", err, artifact.CodeNotFound, artifact.ReasonCandidateNotFound)
+		_, err = verb.CandidatesHistory.Call(rev, r.verbs, in)
+		wantReason(t, "history", err, artifact.CodeNotFound, artifact.ReasonCandidateNotFound)
+		_, err = verb.CandidatesApprove.Call(rev, r.verbs, verb.CandidatesApproveRequest{ScopeID: "commons", CandidateID: id, ExpectedVersion: 1})
+		wantReason(t, "approve", err, artifact.CodeNotFound, artifact.ReasonCandidateNotFound)
+		callOK(t, verb.CandidatesGet, root, r.verbs, in)
+	}
+	for _, status := range []string{"pending", "approved"} {
+		if got := callOK(t, verb.CandidatesList, rev, r.verbs, verb.CandidatesListRequest{ScopeID: "commons", Status: status}).Candidates; len(got) != 0 {
+			t.Errorf("%s: %+v", status, got)
 		}
+	}
+	_, err := verb.CandidatesApprove.Call(root, r.verbs, approval(c, 1))
+	if e := artifact.AsError(err); e.Reason != artifact.ReasonArtifactConflict && e.Reason != artifact.ReasonEvidenceUnavailable {
+		t.Errorf("approve = %v", err)
 	}
 	if n := r.count(t, "SELECT count(*) FROM artifact_revision WHERE type = 'assay'"); n != 1 {
 		t.Errorf("%d versions", n)
 	}
-	callOK(t, verb.CandidatesReject, rev, r.verbs, rejection(c, 1, "gone"))
+	callOK(t, verb.CandidatesReject, root, r.verbs, rejection(c, 1, "gone"))
+}
+
+// TestCandidateTellsOfNothingPrivate refuses a proposal in commons that names what is
+// in a private scope, which all would read in it.
+func TestCandidateTellsOfNothingPrivate(t *testing.T) {
+	r := newReviewing(t)
+	r.scope(t, "lab")
+	r.grant(t, "lab", "ann", verb.Contributor)
+	ann := r.member(t.Context(), "ann", verb.Viewer, verb.Contributor)
+	rev := as(t.Context(), "rev", verb.Reviewer)
+	in := hypothesis("h-1", "x")
+	in.Scope = "lab"
+	secret := callOK(t, verb.Create, ann, r.verbs, in).Ref.Current().String()
+	to := []verb.LinkSpec{{Predicate: "derives_from", To: secret}}
+	_, err := verb.Create.Call(ann, r.verbs, verb.CreateRequest{Type: "assay", Title: "T", Content: content(object{"reagent": "x"}), Links: to})
+	wantReason(t, "a link to what is private", err, artifact.CodeValidationFailed, "")
+	if e := artifact.AsError(err); len(e.Problems) != 1 || e.Problems[0].Path != "/links/0/to" {
+		t.Errorf("problems = %+v", e.Problems)
+	}
+	r.grant(t, "lab", "both", verb.Reviewer, verb.Contributor)
+	both := r.member(t.Context(), "both", verb.Viewer, verb.Contributor, verb.Reviewer)
+	c := r.propose(t, ann, verb.CreateRequest{})
+	_, err = verb.CandidatesRevise.Call(both, r.verbs, revision(c, 1, verb.Proposal{Title: "T", Content: content(object{"reagent": "x"}), Links: to}))
+	wantReason(t, "a revision with such a link", err, artifact.CodeValidationFailed, "")
+	if e := artifact.AsError(err); len(e.Problems) != 1 || e.Problems[0].Path != "/proposal/links/0/to" {
+		t.Errorf("problems = %+v", e.Problems)
+	}
+	callOK(t, verb.CandidatesApprove, rev, r.verbs, approval(c, 1))
+	within := r.propose(t, ann, verb.CreateRequest{Scope: "lab", Links: to})
+	callOK(t, verb.CandidatesApprove, both, r.verbs, approval(within, 1))
+}
+
+// TestCandidateBounds proposes all that could be written at once, and refuses numbers
+// that no version and no time has.
+func TestCandidateBounds(t *testing.T) {
+	r := newReviewing(t)
+	ann, rev := as(t.Context(), "ann", verb.Contributor), as(t.Context(), "rev", verb.Reviewer)
+	depth := artifact.MaxContentDepth - 1
+	for what, extra := range map[string]string{
+		"deep":  strings.Repeat("[", depth) + strings.Repeat("]", depth),
+		"large": `"` + strings.Repeat("x", artifact.MaxContentBytes-len(`{"reagent":"x","x":""}`)) + `"`,
+	} {
+		raw := json.RawMessage(`{"reagent":"x","x":` + extra + `}`)
+		c := r.propose(t, ann, verb.CreateRequest{Content: raw})
+		callOK(t, verb.CandidatesRevise, rev, r.verbs, revision(c, 1, verb.Proposal{Title: "Revised", Content: raw}))
+		done := callOK(t, verb.CandidatesApprove, rev, r.verbs, approval(c, 2)).ResultArtifact
+		if got := r.mustGet(t, ann, done.Ref().Current()); string(got.Content) != string(raw) {
+			t.Errorf("%s: %d bytes, want %d", what, len(got.Content), len(raw))
+		}
+	}
+	h := callOK(t, verb.Create, ann, r.verbs, hypothesis("h-1", "x"))
+	c := r.propose(t, ann, verb.CreateRequest{})
+	for _, n := range []int{-1<<32 + 1, -1, 0, 1<<32 + 1} {
+		in := revision(c, 1, verb.Proposal{Title: "T", Content: content(object{"reagent": "x"})})
+		in.Artifacts = &[]verb.ExactRef{{Family: "hypothesis", ArtifactID: h.Ref.ID, Revision: n}}
+		_, err := verb.CandidatesRevise.Call(rev, r.verbs, in)
+		wantReason(t, fmt.Sprintf("revision %d", n), err, artifact.CodeValidationFailed, "")
+		if e := artifact.AsError(err); len(e.Problems) != 1 || e.Problems[0].Path != "/artifacts/0/revision" {
+			t.Errorf("revision %d: %+v", n, e.Problems)
+		}
+	}
+	in := verb.CandidatesListRequest{ScopeID: "commons"}
+	for _, year := range []int{-7000, 1969, 10_000} {
+		in.Cursor = in.NextCursorAfter(verb.CandidatePlace{At: time.Date(year, 6, 1, 0, 0, 0, 0, time.UTC), ID: c.CandidateID})
+		_, err := verb.CandidatesList.Call(ann, r.verbs, in)
+		wantReason(t, fmt.Sprintf("a cursor of %d", year), err, artifact.CodeValidationFailed, artifact.ReasonInvalidCursor)
+		in.Cursor = ""
+	}
+}
+
+// TestCandidateRevisedMeanwhile decides on a candidate while a revision of it is about to
+// be committed: it is there all the time, at another version.
+func TestCandidateRevisedMeanwhile(t *testing.T) {
+	r := newReviewing(t)
+	ann, rev := as(t.Context(), "ann", verb.Contributor), as(t.Context(), "rev", verb.Reviewer)
+	c := r.propose(t, ann, verb.CreateRequest{})
+	tx, err := r.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	for _, statement := range []string{
+		`INSERT INTO candidate_version SELECT scope, id, 2, proposal, proposal_digest, evidence, reason, written_by, written_at FROM candidate_version WHERE id = $1`,
+		`UPDATE candidate SET version = 2 WHERE id = $1`,
+	} {
+		if _, err := tx.Exec(t.Context(), statement, c.CandidateID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var group errgroup.Group
+	group.Go(func() error {
+		_, err := verb.CandidatesReject.Call(rev, r.verbs, rejection(c, 1, "no"))
+		return err
+	})
+	for r.count(t, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") == 0 {
+		if t.Context().Err() != nil {
+			t.FailNow()
+		}
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantReason(t, "a decision that waited", group.Wait(), artifact.CodeVersionConflict, artifact.ReasonCandidateConflict)
 }
 
 // TestCandidateFailsWhole makes each table that an approval writes refuse it: nothing

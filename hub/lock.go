@@ -153,7 +153,7 @@ func (l *loaded) read(ctx context.Context, conn *pgxpool.Conn, members []*member
 	b.Queue("BEGIN")
 	l.queueAnswers(b, members, wait)
 	if n.review != nil {
-		l.queueCandidate(b, n.seen, n.review)
+		l.queueCandidate(b, n.seen, members[0].caller.Actor.ID, n.review) // a decision is alone
 	}
 	l.queueHeads(b, n, wait)
 	l.queueLinks(b, members)

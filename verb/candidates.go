@@ -271,6 +271,9 @@ func (r *CandidatesListRequest) NextCursorAfter(p CandidatePlace) string {
 	return EncodeNameCursor(strconv.FormatInt(p.At.UnixMicro(), 10)+" "+p.ID, r.filter())
 }
 
+// maxMicros is the end of the year 9999: a time above it is in no list.
+const maxMicros = 253_402_300_799_999_999
+
 func (r *CandidatesListRequest) after() (*CandidatePlace, error) {
 	last, err := DecodeNameCursor(r.Cursor, r.filter())
 	if err != nil || last == "" {
@@ -278,7 +281,7 @@ func (r *CandidatesListRequest) after() (*CandidatePlace, error) {
 	}
 	at, id, _ := strings.Cut(last, " ")
 	micros, err := strconv.ParseInt(at, 10, 64)
-	if err != nil || !artifact.ValidID(id) {
+	if err != nil || micros < 0 || micros > maxMicros || !artifact.ValidID(id) {
 		return nil, invalidCursor(r.Cursor, "it was not given by this list")
 	}
 	return &CandidatePlace{time.UnixMicro(micros).UTC(), id}, nil
