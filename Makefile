@@ -35,7 +35,7 @@ test: $(CLIENTS) ## run all tests
 	$(GO) vet -tags $(TAGS) ./...
 	$(GO) test -tags $(TAGS) -timeout 40m $(TESTFLAGS) $(TESTS)
 
-# The GraphQL clients that people use, for the tests that drive them.
+# The clients of GraphQL and MCP that people use, for the tests that drive them.
 $(CLIENTS): test/clients/package-lock.json
 	@scripts/need.sh node
 	cd test/clients && npm ci --no-audit --no-fund --loglevel=error

@@ -13,13 +13,14 @@ import (
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/hub"
+	"github.com/scidex-ai/substrate/mcp"
 	"github.com/scidex-ai/substrate/verb"
 )
 
 var update = flag.Bool("update", false, "write the generated references anew")
 
 // TestReferences holds docs/VERBS.md, docs/PERMISSIONS.md, docs/openapi.json and the
-// examples in them to what the program does. The story calls with the typed client,
+// examples in them, and the skill for agents, to what the program does. The story calls with the typed client,
 // so a verb that this has not is seen here too.
 func TestReferences(t *testing.T) {
 	registry := new(hub.Hub).Verbs() // nothing is called
@@ -34,10 +35,11 @@ func TestReferences(t *testing.T) {
 		t.Errorf("a field without a meaning: give it a jsonschema tag, or a place in answerFields: %s", row)
 	}
 	for file, want := range map[string][]byte{
-		"../verb/examples.json":  indented(t, examples),
-		"../docs/VERBS.md":       reference,
-		"../docs/PERMISSIONS.md": registry.Permissions(artifact.ShippedSchemas()),
-		"../docs/openapi.json":   indented(t, registry.OpenAPI("1", examples)),
+		"../verb/examples.json":     indented(t, examples),
+		"../docs/VERBS.md":          reference,
+		"../docs/PERMISSIONS.md":    registry.Permissions(artifact.ShippedSchemas()),
+		"../docs/openapi.json":      indented(t, registry.OpenAPI("1", examples)),
+		"../skills/scidex/SKILL.md": mcp.Skill(registry.Verbs(), examples, mcp.Dots),
 	} {
 		if *update {
 			if err := os.WriteFile(file, want, 0o644); err != nil {

@@ -2,12 +2,15 @@
 // a tool, artifacts and schemas are resources, and prompts say how to go about some
 // work. It knows no store: whoever serves it says how a verb is called.
 //
-// tools.go, resources.go and prompts.go are what is offered; mcp.go how it is served.
+// tools.go, resources.go, prompts.go and complete.go are what is offered, skill.go how to
+// go about it; mcp.go is how it is served.
 package mcp
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net/http"
 
@@ -41,8 +44,8 @@ const (
 	Underscores Names = "underscore" // scidex_messages_send, for clients that refuse dots
 )
 
-// envelope is room for what a request has around a verb's own.
-const envelope = 64 << 10
+// maxBody is how large a request may be: the largest of a verb, and what is around it.
+const maxBody = verb.MaxBatchBytes + 64<<10
 
 const instructions = `SciDEX holds scientific work as typed artifacts: hypotheses, papers, genes, wiki pages, evidence, and the links between them.
 A ref names an artifact as type:id, or one version of it as type:id@sha256:….
@@ -55,6 +58,11 @@ An error says in problems which path is wrong, by which rule, and often what was
 func New(c Config) *sdk.Server {
 	s := sdk.NewServer(&sdk.Implementation{Name: "scidex", Title: "SciDEX", Version: c.Version}, &sdk.ServerOptions{
 		Instructions: instructions, Logger: c.Log, PageSize: 100,
+		CompletionHandler: c.complete,
+		// What is offered stays the same for as long as the program runs.
+		Capabilities: &sdk.ServerCapabilities{
+			Tools: &sdk.ToolCapabilities{}, Prompts: &sdk.PromptCapabilities{}, Resources: &sdk.ResourceCapabilities{}, Logging: &sdk.LoggingCapabilities{},
+		},
 	})
 	for i := range c.Verbs {
 		s.AddTool(c.tool(&c.Verbs[i]), c.run(c.Verbs[i].Name))
@@ -69,7 +77,7 @@ func New(c Config) *sdk.Server {
 // outer handler has put there.
 func Handler(s *sdk.Server, log *slog.Logger) http.Handler {
 	return sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s }, &sdk.StreamableHTTPOptions{
-		Stateless: true, Logger: log, MaxRequestBodyBytes: verb.MaxBatchBytes + envelope,
+		Stateless: true, Logger: log, MaxRequestBodyBytes: maxBody,
 		// It refuses what a proxy before a server on loopback passes on. What it is
 		// against, a page that had its own name lead here, has no token.
 		DisableLocalhostProtection: true,
@@ -89,11 +97,17 @@ func HTTP(s *verb.Server, origins verb.Origins, version string) http.Handler {
 		if err == nil {
 			err = s.Limiter.Allow(verb.WithQuotaHeader(ctx, w.Header()), caller, verb.ClassRead, 1) // lists cost too
 		}
+		var body []byte
+		if err == nil { // who sends it slowly is not waited for; the protocol's handler would
+			body, err = s.ReadBody(w, req, maxBody)
+		}
 		if err != nil {
 			verb.WriteError(ctx, w, s.Log, err)
 			return
 		}
-		next.ServeHTTP(w, req.WithContext(ctx))
+		req = req.WithContext(ctx)
+		req.Body = io.NopCloser(bytes.NewReader(body))
+		next.ServeHTTP(w, req)
 	})
 }
 

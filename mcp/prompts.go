@@ -12,6 +12,8 @@ import (
 	"github.com/scidex-ai/substrate/verb"
 )
 
+const checkHypothesis = "check_hypothesis"
+
 func (c *Config) offers(name string) bool {
 	return slices.ContainsFunc(c.Verbs, func(v verb.Info) bool { return v.Name == name })
 }
@@ -19,7 +21,7 @@ func (c *Config) offers(name string) bool {
 // addPrompts offers the prompts whose verbs there are.
 func (c *Config) addPrompts(s *sdk.Server) {
 	s.AddPrompt(&sdk.Prompt{
-		Name: "check_hypothesis", Title: "Check a hypothesis against its evidence",
+		Name: checkHypothesis, Title: "Check a hypothesis against its evidence",
 		Description: "reads a hypothesis with its links and signals and asks whether the evidence bears it out",
 		Arguments:   []*sdk.PromptArgument{{Name: "ref", Title: "Hypothesis", Description: "its ref, such as hypothesis:h-1", Required: true}},
 	}, c.checkHypothesis)

@@ -27,7 +27,7 @@ func (c *Config) tool(v *verb.Info) *sdk.Tool {
 	no, destroys := false, slices.Contains(destructive, v.Name)
 	return &sdk.Tool{
 		Name: c.Names.ToolName(v.Name), Title: v.Name, Description: v.Summary,
-		InputSchema: v.In, OutputSchema: v.Out,
+		InputSchema: clientSchema(v.In), OutputSchema: answerSchema(v.Out),
 		Annotations: &sdk.ToolAnnotations{
 			Title: v.Name, ReadOnlyHint: v.Effect == verb.Read, IdempotentHint: v.Effect == verb.Read,
 			DestructiveHint: &destroys, OpenWorldHint: &no,

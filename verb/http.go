@@ -81,7 +81,7 @@ func (s *Server) serveNamed(w http.ResponseWriter, req *http.Request, name strin
 	if name == Batch.Name {
 		limit = MaxBatchBytes
 	}
-	raw, err := s.readBody(w, req, limit)
+	raw, err := s.ReadBody(w, req, limit)
 	if err != nil {
 		WriteError(ctx, w, s.Log, err)
 		return
@@ -141,9 +141,9 @@ func (s *Server) run(ctx context.Context, caller *Caller, b *binding, raw []byte
 	})
 }
 
-// readBody reads a body of at most limit bytes, and waits no longer for one that
+// ReadBody reads a body of at most limit bytes, and waits no longer for one that
 // stalls than BodyTimeout.
-func (s *Server) readBody(w http.ResponseWriter, req *http.Request, limit int64) ([]byte, error) {
+func (s *Server) ReadBody(w http.ResponseWriter, req *http.Request, limit int64) ([]byte, error) {
 	conn := http.NewResponseController(w)
 	_ = conn.SetReadDeadline(time.Now().Add(cmp.Or(s.BodyTimeout, 2*time.Minute))) // what cannot do that has no connection
 	raw, err := io.ReadAll(http.MaxBytesReader(w, req.Body, limit))

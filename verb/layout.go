@@ -10,8 +10,8 @@ import (
 // layoutWidth is how long a line of a laid out example may be.
 const layoutWidth = 96
 
-// layout writes JSON for people: what fits stands on one line.
-func layout(raw json.RawMessage) string {
+// Layout writes JSON for people: what fits stands on one line.
+func Layout(raw json.RawMessage) string {
 	var b strings.Builder
 	layOut(&b, raw, "", 0)
 	return b.String()

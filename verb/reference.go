@@ -41,11 +41,11 @@ time; all else is as it was answered.
 		writeFields(&b, "Answer", v.out)
 		fmt.Fprintf(&b, "\nErrors, beside [those of any verb](#errors): %s.\n", cmp.Or(reasonList(r.Errors(v.name)), "none"))
 		for _, e := range ExamplesOf(examples, v.name) {
-			fmt.Fprintf(&b, "\n**%s**\n\n```json\n%s\n```\n", e.Title, layout(e.Request))
+			fmt.Fprintf(&b, "\n**%s**\n\n```json\n%s\n```\n", e.Title, Layout(e.Request))
 			if e.Status != http.StatusOK {
 				fmt.Fprintf(&b, "\nrefused with %d:\n", e.Status)
 			}
-			fmt.Fprintf(&b, "\n```json\n%s\n```\n", layout(e.Response))
+			fmt.Fprintf(&b, "\n```json\n%s\n```\n", Layout(e.Response))
 		}
 	}
 	return b.Bytes()
@@ -79,7 +79,7 @@ func (r *Registry) Usage(name string, examples []Example) (text string, ok bool)
 	}
 	for _, e := range ExamplesOf(examples, name) {
 		if e.Status == http.StatusOK {
-			fmt.Fprintf(&b, "\nExample, %s:\n%s\n", e.Title, layout(e.Request))
+			fmt.Fprintf(&b, "\nExample, %s:\n%s\n", e.Title, Layout(e.Request))
 			break
 		}
 	}
