@@ -26,6 +26,15 @@ func (r *Recent) Add(e artifact.Event) {
 	}
 }
 
+// Forget drops the events of a scope up to a seq, which are no longer kept. What was
+// before it is not known any more.
+func (r *Recent) Forget(scope string, upTo artifact.Seq) {
+	r.Floor = max(r.Floor, upTo)
+	r.events = slices.DeleteFunc(slices.Clone(r.events), func(e artifact.Event) bool {
+		return e.ID <= upTo && e.Scope == scope
+	})
+}
+
 // After returns the events after a cursor that is not before the floor.
 func (r *Recent) After(cursor artifact.Seq) []artifact.Event {
 	i, found := slices.BinarySearchFunc(r.events, cursor, func(e artifact.Event, c artifact.Seq) int { return cmp.Compare(e.ID, c) })

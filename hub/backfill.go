@@ -59,6 +59,9 @@ func (h *Hub) OpenFill(ctx context.Context, r replicate.FillRequest, scopes []st
 	if c, err := verb.CallerFrom(ctx); err == nil && c.NodeID != "" {
 		h.noteFollower(ctx, c.NodeID, cmp.Or(r.UpTo, last)) // the log is kept from where it will follow
 	}
+	if err := h.db.QueryRow(ctx, eventFloorQuery).Scan(&hello.EventFloor); err != nil {
+		return hello, fmt.Errorf("read up to where events are gone: %w", err)
+	}
 	hello.Estimate, err = h.estimate(ctx, scopes)
 	return hello, err
 }

@@ -198,18 +198,23 @@ func (h *Hub) checkRoll(ctx context.Context, db querier, at, from, head artifact
 		return fmt.Errorf("digest: %w", err)
 	}
 	if at > head || at < first-1 || rows > maxRoll {
-		return &artifact.Error{
-			Code: artifact.CodeValidationFailed, Reason: artifact.ReasonSeqOutOfRange,
-			Message: fmt.Sprintf("a digest is given for the last %d changes that the log keeps, up to seq %d", maxRoll, head),
-			Details: map[string]any{"head": head, "first": first},
-		}
+		return outOfRange(fmt.Sprintf("a digest is given for the last %d changes that the log keeps, up to seq %d", maxRoll, head), first, head)
 	}
 	return nil
 }
 
-// betweenQuery reads what the log's public rows change, without data or contents.
+func outOfRange(message string, first, head artifact.Seq) error {
+	return &artifact.Error{
+		Code: artifact.CodeValidationFailed, Reason: artifact.ReasonSeqOutOfRange,
+		Message: message, Details: map[string]any{"head": head, "first": first},
+	}
+}
+
+// betweenQuery reads what the log's public rows change, without contents, and without
+// data but of those that say which events are no longer kept.
 const betweenQuery = `
-	SELECT c.seq, c.scope, c.kind, c.op, c.ref, c.revision, c.hash, c.prev_hash, c.at, e.type, e.ref, e.actor_id, e.payload
+	SELECT c.seq, c.scope, c.kind, c.op, c.ref, c.revision, c.hash, c.prev_hash, c.at, e.type, e.ref, e.actor_id, e.payload,
+		CASE WHEN c.kind = 'event_floor' THEN c.data END
 	FROM feed.change c
 	LEFT JOIN event e ON e.seq = c.seq AND e.seq > $1 AND e.seq <= $2 AND c.event_type IS NOT NULL
 	WHERE c.class = 'public' AND c.seq > $1 AND c.seq <= $2
@@ -229,14 +234,17 @@ func rowsBetween(ctx context.Context, db querier, after, to artifact.Seq, f func
 	for rows.Next() {
 		var r replicate.Row
 		var hash, prev []byte
-		var typ, ref, actor, payload *string
-		if err := rows.Scan(&r.Seq, &r.Scope, &r.Kind, &r.Op, &r.Ref, &r.Revision, &hash, &prev, &r.At, &typ, &ref, &actor, &payload); err != nil {
+		var typ, ref, actor, payload, data *string
+		if err := rows.Scan(&r.Seq, &r.Scope, &r.Kind, &r.Op, &r.Ref, &r.Revision, &hash, &prev, &r.At, &typ, &ref, &actor, &payload, &data); err != nil {
 			return err
 		}
 		copy(r.Hash[:], hash)
 		copy(r.PrevHash[:], prev)
 		if typ != nil {
 			r.Event = &replicate.RowEvent{Type: *typ, Ref: *ref, ActorID: *actor, Payload: []byte(*payload)}
+		}
+		if data != nil {
+			r.Data = []byte(*data)
 		}
 		if err := f(&r); err != nil {
 			return err

@@ -185,6 +185,9 @@ func (h *Hub) ranged(ctx context.Context, r *replicate.KeyRange, at artifact.Seq
 			return err
 		}
 		return rowsBetween(ctx, tx, at, head, func(row *replicate.Row) error {
+			if row.Kind == replicate.KindEventFloor && r.Kind == replicate.KindEvent && row.Scope == r.Scope {
+				return outOfRange("events of the scope that were there then are no longer kept", row.Seq, head)
+			}
 			if k, t, ok := row.Thing(); ok && k == r.DigestKey && r.Holds(t.Key) && (row.Op != replicate.Emit) {
 				changes = append(changes, change{t, row.PrevHash, row.Hash})
 			}

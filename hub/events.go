@@ -37,11 +37,11 @@ const (
 		FROM event e
 		WHERE e.scope = ANY ($1) AND e.seq = ANY ($4) AND (e.class = 'public' OR ` + internalSeen + `)
 		ORDER BY e.seq`
-	// cursorQuery tells from which seq on events are kept, which partitions of
-	// before having been dropped, and whether a seq is in the gap before an epoch.
+	// cursorQuery tells from which seq on events are kept, those of before and
+	// partitions of them having been dropped, and whether a seq is in the gap before an epoch.
 	cursorQuery = `
-		SELECT coalesce((SELECT min((regexp_match(pg_get_expr(c.relpartbound, c.oid), 'FROM \(''(\d+)''\)'))[1]::bigint)
-			FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = 'event'::regclass), 0),
+		SELECT greatest((SELECT seq + 1 FROM feed.event_floor), (SELECT min((regexp_match(pg_get_expr(c.relpartbound, c.oid), 'FROM \(''(\d+)''\)'))[1]::bigint)
+			FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = 'event'::regclass)),
 			EXISTS (SELECT FROM epoch p WHERE p.last_seq < $1 AND p.first_seq > $1 + 1)`
 )
 
@@ -68,6 +68,11 @@ func (h *Hub) Read(ctx context.Context, after *artifact.Seq, f *event.Filter, si
 		r.cursor = *after
 		if err := h.checkCursor(ctx, r.cursor, head); err != nil {
 			return nil, err
+		}
+		if r.cursor == 0 { // all that are kept
+			if err := h.db.QueryRow(ctx, eventFloorQuery).Scan(&r.cursor); err != nil {
+				return nil, callerError(fmt.Errorf("look which events are kept: %w", err))
+			}
 		}
 	}
 	return r, nil
@@ -137,6 +142,9 @@ func (r *recentEvents) follow(rows []logRow) {
 		row := &rows[i]
 		switch e := row.Event; {
 		case e == nil:
+			if f, err := row.EventFloor(); f != nil && err == nil {
+				next.public.Forget(f.Scope, f.UpTo)
+			}
 		case row.class != replicate.Public:
 			next.mark(internalMark{row.Seq, e.Type})
 		default:
@@ -226,6 +234,8 @@ func (r *eventReader) Next(ctx context.Context) (page event.Page, err error) {
 		}
 	} else if err := r.hub.readEvents(ctx, c, r.cursor, head, p); err != nil {
 		return page, callerError(fmt.Errorf("read events: %w", err))
+	} else if err := r.hub.checkCursor(ctx, r.cursor, head); err != nil { // after it was read
+		return page, err
 	}
 	page = p.page()
 	r.cursor = page.Cursor

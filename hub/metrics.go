@@ -5,17 +5,19 @@ import (
 )
 
 type metrics struct {
-	commits   *prometheus.HistogramVec
-	retries   *prometheus.CounterVec
-	grouped   *prometheus.CounterVec
-	shadowed  *prometheus.CounterVec
-	followers prometheus.Gauge
-	trimmed   prometheus.Counter
-	logFirst  prometheus.Gauge
-	logBytes  prometheus.Gauge
-	behind    prometheus.Gauge
-	nodes     *prometheus.GaugeVec
-	jobs      jobMetrics
+	commits       *prometheus.HistogramVec
+	retries       *prometheus.CounterVec
+	grouped       *prometheus.CounterVec
+	shadowed      *prometheus.CounterVec
+	followers     prometheus.Gauge
+	trimmed       prometheus.Counter
+	eventsTrimmed prometheus.Counter
+	eventsFloor   prometheus.Gauge
+	logFirst      prometheus.Gauge
+	logBytes      prometheus.Gauge
+	behind        prometheus.Gauge
+	nodes         *prometheus.GaugeVec
+	jobs          jobMetrics
 }
 
 func newMetrics(h *Hub, r prometheus.Registerer) *metrics {
@@ -39,6 +41,12 @@ func newMetrics(h *Hub, r prometheus.Registerer) *metrics {
 		}),
 		trimmed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "scidex_hub_log_partitions_trimmed_total", Help: "Partitions of the log that this process dropped.",
+		}),
+		eventsTrimmed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "scidex_hub_events_trimmed_total", Help: "Events that this process took out.",
+		}),
+		eventsFloor: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "scidex_hub_events_floor", Help: "Seq up to which events are no longer kept.",
 		}),
 		logFirst: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "scidex_hub_log_first", Help: "First seq that the log keeps.",
@@ -74,6 +82,6 @@ func newMetrics(h *Hub, r prometheus.Registerer) *metrics {
 	scans := prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "scidex_hub_digest_scans_total", Help: "Times that all rows were read for the digests of nodes.",
 	}, func() float64 { return float64(h.digests.made.Load()) })
-	r.MustRegister(m.commits, m.retries, m.grouped, m.shadowed, m.followers, m.trimmed, m.logFirst, m.logBytes, m.behind, m.nodes, head, ringBytes, connections, scans)
+	r.MustRegister(m.commits, m.retries, m.grouped, m.shadowed, m.followers, m.trimmed, m.eventsTrimmed, m.eventsFloor, m.logFirst, m.logBytes, m.behind, m.nodes, head, ringBytes, connections, scans)
 	return m
 }

@@ -24,11 +24,14 @@ type Retention struct {
 	// Lease is how long a node that does not move keeps the log from being
 	// dropped past it. Then it has to copy the hub anew. The default is 2 days.
 	Lease time.Duration
+	// Events is how long events are kept. The default is 400 days.
+	Events time.Duration
 }
 
 func (r Retention) orDefaults() Retention {
 	r.Age = cmp.Or(r.Age, 7*24*time.Hour)
 	r.Lease = cmp.Or(r.Lease, 48*time.Hour)
+	r.Events = cmp.Or(r.Events, 400*24*time.Hour)
 	return r
 }
 
@@ -64,6 +67,7 @@ type LogStatus struct {
 	Bytes     int64         `json:"bytes"`
 	Parts     []LogPart     `json:"parts"`
 	Followers []LogFollower `json:"followers"`
+	Events    EventStatus   `json:"events"`
 }
 
 // partsQuery reads the log's partitions. Those that a dropped connection left
@@ -94,6 +98,9 @@ func ReadLogStatus(ctx context.Context, db *pgxpool.Pool, r Retention) (s LogSta
 	for i := range s.Followers {
 		f := &s.Followers[i]
 		f.Behind = max(0, s.Head-f.Seq-unusedSince(s.Parts, f.Seq))
+	}
+	if err == nil {
+		s.Events, err = readEventStatus(ctx, db, r)
 	}
 	return s, err
 }
@@ -206,48 +213,64 @@ var ErrTrimming = errors.New("another process trims the log now")
 // Trim drops what need not be kept of the log and returns it. With dry set it
 // drops nothing.
 func Trim(ctx context.Context, db *pgxpool.Pool, r Retention, dry bool) (dropped []LogPart, err error) {
-	// A connection of its own: it holds a session lock, and DETACH may take long.
-	conn, err := db.Acquire(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("acquire a connection: %w", err)
+	due, err := dueParts(ctx, db, r)
+	if err != nil || dry {
+		return due, err
 	}
-	defer conn.Release()
-	if !dry {
-		var got bool
-		if err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock($1)`, trimLock).Scan(&got); err != nil {
-			return nil, err
+	err = whileTrimming(ctx, db, func(conn *pgx.Conn) error {
+		if due, err = dueParts(ctx, db, r); err != nil {
+			return err
 		}
-		if !got {
-			return nil, ErrTrimming
-		}
-		defer func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-			defer cancel()
-			if _, unlock := conn.Exec(ctx, `SELECT pg_advisory_unlock($1)`, trimLock); unlock != nil {
-				_ = conn.Conn().Close(ctx) // which gives the lock back
+		for _, p := range due {
+			if err := drop(ctx, conn, p); err != nil {
+				return fmt.Errorf("drop partition %s of the log: %w", p.Name, err)
 			}
-		}()
-		if err := endTrims(ctx, conn.Conn()); err != nil {
-			return nil, err
+			dropped = append(dropped, p)
 		}
-	}
+		return nil
+	})
+	return dropped, err
+}
+
+func dueParts(ctx context.Context, db *pgxpool.Pool, r Retention) ([]LogPart, error) {
 	s, err := ReadLogStatus(ctx, db, r)
 	if err != nil {
 		return nil, err
 	}
 	var now time.Time
-	if err := conn.QueryRow(ctx, `SELECT now()`).Scan(&now); err != nil {
+	if err := db.QueryRow(ctx, `SELECT now()`).Scan(&now); err != nil {
 		return nil, err
 	}
-	for _, p := range r.due(&s, now) {
-		if !dry {
-			if err := drop(ctx, conn.Conn(), p); err != nil {
-				return dropped, fmt.Errorf("drop partition %s of the log: %w", p.Name, err)
-			}
-		}
-		dropped = append(dropped, p)
+	return r.due(&s, now), nil
+}
+
+// whileTrimming runs f while nobody else trims, once what an earlier trim began is
+// ended. f gets a connection of its own: that holds a session lock, and DETACH may
+// take long.
+func whileTrimming(ctx context.Context, db *pgxpool.Pool, f func(*pgx.Conn) error) error {
+	conn, err := db.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("acquire a connection: %w", err)
 	}
-	return dropped, nil
+	defer conn.Release()
+	var got bool
+	if err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock($1)`, trimLock).Scan(&got); err != nil {
+		return err
+	}
+	if !got {
+		return ErrTrimming
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if _, unlock := conn.Exec(ctx, `SELECT pg_advisory_unlock($1)`, trimLock); unlock != nil {
+			_ = conn.Conn().Close(ctx) // which gives the lock back
+		}
+	}()
+	if err := endTrims(ctx, conn.Conn()); err != nil {
+		return err
+	}
+	return f(conn.Conn())
 }
 
 // drop takes a partition out of the log. What must be known of it afterwards is
@@ -263,16 +286,21 @@ func drop(ctx context.Context, conn *pgx.Conn, p LogPart) error {
 	if err := noteScopesLast(ctx, conn, p.Last+1); err != nil {
 		return err
 	}
-	// CONCURRENTLY takes no lock that stops writers; it waits for reads of the
-	// log that are under way. Names are our own.
-	table := pgx.Identifier{"feed", p.Name}.Sanitize()
-	if _, err := conn.Exec(ctx, `ALTER TABLE feed.change DETACH PARTITION `+table+` CONCURRENTLY`); err != nil {
-		return err
-	}
-	if _, err := conn.Exec(ctx, `DROP TABLE `+table); err != nil {
+	if err := dropPartition(ctx, conn, "feed.change", pgx.Identifier{"feed", p.Name}); err != nil {
 		return err
 	}
 	_, err = conn.Exec(ctx, `DELETE FROM feed.checkpoint WHERE seq < $1`, int64(p.Last))
+	return err
+}
+
+// dropPartition drops a partition. CONCURRENTLY takes no lock that stops writers; it
+// waits for reads of the whole that are under way. Names are our own.
+func dropPartition(ctx context.Context, conn *pgx.Conn, parent string, name pgx.Identifier) error {
+	table := name.Sanitize()
+	if _, err := conn.Exec(ctx, `ALTER TABLE `+parent+` DETACH PARTITION `+table+` CONCURRENTLY`); err != nil {
+		return err
+	}
+	_, err := conn.Exec(ctx, `DROP TABLE `+table)
 	return err
 }
 
@@ -280,27 +308,37 @@ func drop(ctx context.Context, conn *pgx.Conn, p LogPart) error {
 // half detached, or detached but not dropped.
 func endTrims(ctx context.Context, conn *pgx.Conn) error {
 	const pending = `
-		SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-		WHERE i.inhparent = 'feed.change'::regclass AND i.inhdetachpending`
+		SELECT i.inhparent::regclass::text, c.oid::regclass::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+		WHERE i.inhparent IN ('feed.change'::regclass, 'event'::regclass) AND i.inhdetachpending`
 	const orphans = `
-		SELECT c.relname FROM pg_class c
-		WHERE c.relnamespace = 'feed'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^change_[0-9]+$'
-			AND NOT EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = c.oid)`
-	for _, step := range []struct{ query, format string }{
-		{pending, `ALTER TABLE feed.change DETACH PARTITION %s FINALIZE`},
-		{orphans, `DROP TABLE %s`},
+		SELECT '', c.oid::regclass::text FROM pg_class c
+		WHERE (c.relnamespace = 'feed'::regnamespace AND c.relname ~ '^change_[0-9]+$'
+				OR c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'event'::regclass) AND c.relname ~ '^event_[0-9]+$')
+			AND c.relkind = 'r' AND NOT EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = c.oid)`
+	for _, step := range []struct {
+		query string
+		end   func(parent, name string) string
+	}{
+		{pending, func(parent, name string) string {
+			return `ALTER TABLE ` + parent + ` DETACH PARTITION ` + name + ` FINALIZE`
+		}},
+		{orphans, func(_, name string) string { return `DROP TABLE ` + name }},
 	} {
 		rows, err := conn.Query(ctx, step.query)
 		if err != nil {
 			return err
 		}
-		names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		if err != nil {
+		var parent, name string
+		var ends []string
+		if _, err := pgx.ForEachRow(rows, []any{&parent, &name}, func() error {
+			ends = append(ends, step.end(parent, name))
+			return nil
+		}); err != nil {
 			return err
 		}
-		for _, name := range names {
-			if _, err := conn.Exec(ctx, fmt.Sprintf(step.format, pgx.Identifier{"feed", name}.Sanitize())); err != nil {
-				return fmt.Errorf("end the drop of %s: %w", name, err)
+		for _, end := range ends {
+			if _, err := conn.Exec(ctx, end); err != nil {
+				return fmt.Errorf("end a drop: %s: %w", end, err)
 			}
 		}
 	}
@@ -330,6 +368,18 @@ func (h *Hub) keepRetention(ctx context.Context) error {
 			h.metrics.trimmed.Inc()
 			h.log.InfoContext(ctx, "the log was trimmed", "partition", p.Name, "last_seq", p.Last, "bytes", p.Bytes)
 		}
+		h.trimEvents(ctx)
+	}
+}
+
+func (h *Hub) trimEvents(ctx context.Context) {
+	gone, err := TrimEvents(ctx, h.db, h.config.Retention, false)
+	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrTrimming) {
+		h.log.ErrorContext(ctx, "events could not be trimmed", "err", err)
+	}
+	if gone.Events > 0 {
+		h.metrics.eventsTrimmed.Add(float64(gone.Events))
+		h.log.InfoContext(ctx, "events were trimmed", "events", gone.Events, "upto", gone.UpTo)
 	}
 }
 
@@ -349,6 +399,7 @@ func (h *Hub) lookAtLog(ctx context.Context, warned map[string]time.Time) {
 func (h *Hub) observe(ctx context.Context, s *LogStatus, warned map[string]time.Time) {
 	h.metrics.logFirst.Set(float64(s.First))
 	h.metrics.logBytes.Set(float64(s.Bytes))
+	h.metrics.eventsFloor.Set(float64(s.Events.Floor))
 	states := map[string]int{"leased": 0, "lapsed": 0, "lost": 0}
 	var behind artifact.Seq
 	soon := time.Now().Add(h.config.Retention.orDefaults().Lease / 4)

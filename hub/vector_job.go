@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -16,7 +15,6 @@ import (
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/embed"
 	"github.com/scidex-ai/substrate/replicate"
-	"github.com/scidex-ai/substrate/verb"
 )
 
 const (
@@ -398,34 +396,9 @@ func (j *vectorJob) commit(ctx context.Context, what string, f func(tx querier, 
 }
 
 func (j *vectorJob) once(ctx context.Context, what string, f func(tx querier, rows *changeRows, b *pgx.Batch) error) error {
-	conn, err := j.hub.db.Acquire(ctx)
-	if err != nil {
-		return err
+	last, err := systemCommit(ctx, j.hub.db, what, f)
+	if last > 0 {
+		j.hub.pump.wake(last)
 	}
-	defer conn.Release()
-	committed := false
-	defer func() {
-		if !committed {
-			rollback(ctx, conn)
-		}
-	}()
-	if _, err := conn.Exec(ctx, "BEGIN"); err != nil {
-		return err
-	}
-	rows, b := new(changeRows), new(pgx.Batch)
-	if err := f(conn, rows, b); err != nil || len(rows.kind) == 0 {
-		return err
-	}
-	caller := &verb.Caller{Actor: system, RequestID: uuid.NewString(), Now: artifact.Now()}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
-	defer cancel()
-	var last artifact.Seq
-	queueAppend(b, []commit{{rows: rows, caller: caller, verb: what}}).QueryRow(func(row pgx.Row) error { return row.Scan(&last) })
-	b.Queue("COMMIT")
-	if err := conn.SendBatch(ctx, b).Close(); err != nil {
-		return commitError(err, len(rows.kind))
-	}
-	committed = true
-	j.hub.pump.wake(last + artifact.Seq(len(rows.kind)))
-	return nil
+	return err
 }

@@ -143,6 +143,9 @@ func (s *Store) applyRow(ctx context.Context, r *replicate.Row, upTo artifact.Se
 	if r.Kind == replicate.KindVectorModel {
 		s.commit.models = true
 	}
+	if f, err := r.EventFloor(); f != nil && err == nil { // the row was taken, so it is right
+		s.commit.recent.Forget(f.Scope, f.UpTo)
+	}
 	if isAccess(r.Kind) {
 		s.commit.access = append(s.commit.access, r)
 	}

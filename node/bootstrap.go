@@ -195,14 +195,18 @@ func (b *builder) greet(ctx context.Context, s *side, h replicate.FillHello) err
 	for _, n := range h.Estimate {
 		total += n
 	}
-	if !s.fresh {
+	var err error
+	if s.fresh {
+		s.scopes = scopes
+		err = s.begin(ctx, replicate.Position{HubID: h.HubID, Epoch: h.Epoch, Seq: h.Head}, h.Schema, total)
+	} else {
 		s.total = max(s.total, total)
-		b.node.progress.begin(s)
-		return nil
 	}
-	s.scopes = scopes
-	err := s.begin(ctx, replicate.Position{HubID: h.HubID, Epoch: h.Epoch, Seq: h.Head}, h.Schema, total)
 	b.node.progress.begin(s)
+	if err != nil || h.EventFloor == 0 {
+		return err
+	}
+	_, err = s.write.setEventFloor.ExecContext(ctx, int64(h.EventFloor))
 	return err
 }
 

@@ -110,6 +110,9 @@ func (b *Subscription) page(ctx context.Context, s *Store, m *moment) (EventPage
 	}
 	page := EventPage{Events: []artifact.Event{}, Cursor: b.cursor}
 	all, err := s.eventsAfter(ctx, m, b.cursor, b.taker(&page, scopes))
+	if err == nil && b.cursor < m.recent.Floor { // after it was read
+		err = s.checkCursor(ctx, b.cursor)
+	}
 	if err != nil {
 		return EventPage{}, err
 	}
@@ -194,15 +197,20 @@ func (s *Store) checkCursor(ctx context.Context, cursor artifact.Seq) error {
 	if cursor > p.Seq {
 		return expired
 	}
-	if p.Epoch <= 1 || cursor == p.Seq {
-		return nil
+	if cursor == 0 || cursor == p.Seq {
+		return nil // 0 means all that are kept
 	}
-	const query = `SELECT coalesce((SELECT max(seq) FROM event WHERE seq <= ?1), 0), coalesce((SELECT min(seq) FROM event WHERE seq > ?1), ?2)`
-	var last, next artifact.Seq
-	if err := s.readers.QueryRowContext(ctx, query, int64(cursor), int64(p.Seq)).Scan(&last, &next); err != nil {
+	const query = `SELECT event_floor, coalesce((SELECT max(seq) FROM event WHERE seq <= ?1), 0), coalesce((SELECT min(seq) FROM event WHERE seq > ?1), ?2) FROM replica_state`
+	var floor, last, next artifact.Seq
+	if err := s.readers.QueryRowContext(ctx, query, int64(cursor), int64(p.Seq)).Scan(&floor, &last, &next); err != nil {
 		return err
 	}
-	if cursor > last && next-last > replicate.EpochJump/2 {
+	switch {
+	case cursor < floor:
+		expired.Details["oldest"] = floor + 1
+		expired.Message = "events after the cursor are no longer kept: read anew what you keep, and go on with since 0, all that are"
+		return expired
+	case p.Epoch > 1 && cursor > last && next-last > replicate.EpochJump/2:
 		return expired
 	}
 	return nil

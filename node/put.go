@@ -24,6 +24,7 @@ type writeStatements struct {
 	putAgent, deleteAgent, putHandle, deleteHandles *sql.Stmt
 	putRevocation                                   *sql.Stmt
 	putEvent, setPosition, sum, putSum, deleteSum   *sql.Stmt
+	dropEvents, setEventFloor                       *sql.Stmt
 	putScopeLast                                    *sql.Stmt
 	index                                           indexWriter
 	vectorStatements
@@ -88,11 +89,13 @@ const (
 	putEventSQL = `INSERT INTO event (seq, type, ref, scope, actor_id, actor_kind, at, payload)
 		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)`
 	// Another process that writes the same file would have moved it.
-	setPositionSQL  = `UPDATE replica_state SET seq = ?2, chain = ?3 WHERE seq = ?1`
-	sumSQL          = `SELECT n, acc FROM digest WHERE scope = ?1 AND kind = ?2 AND type = ?3`
-	putSumSQL       = `INSERT OR REPLACE INTO digest (scope, kind, type, n, acc) VALUES (?1, ?2, ?3, ?4, ?5)`
-	putScopeLastSQL = `INSERT OR REPLACE INTO scope_last (scope, seq) VALUES (?1, ?2)`
-	deleteSumSQL    = `DELETE FROM digest WHERE scope = ?1 AND kind = ?2 AND type = ?3`
+	setPositionSQL   = `UPDATE replica_state SET seq = ?2, chain = ?3 WHERE seq = ?1`
+	dropEventsSQL    = `DELETE FROM event WHERE seq <= ?1 AND scope = ?2`
+	setEventFloorSQL = `UPDATE replica_state SET event_floor = max(event_floor, ?1)`
+	sumSQL           = `SELECT n, acc FROM digest WHERE scope = ?1 AND kind = ?2 AND type = ?3`
+	putSumSQL        = `INSERT OR REPLACE INTO digest (scope, kind, type, n, acc) VALUES (?1, ?2, ?3, ?4, ?5)`
+	putScopeLastSQL  = `INSERT OR REPLACE INTO scope_last (scope, seq) VALUES (?1, ?2)`
+	deleteSumSQL     = `DELETE FROM digest WHERE scope = ?1 AND kind = ?2 AND type = ?3`
 )
 
 func (w *writeStatements) prepare(ctx context.Context, conn *sql.Conn) error {
@@ -111,6 +114,7 @@ func (w *writeStatements) prepare(ctx context.Context, conn *sql.Conn) error {
 		&w.putAgent: putAgentSQL, &w.deleteAgent: deleteAgentSQL, &w.putHandle: putHandleSQL, &w.deleteHandles: deleteHandlesSQL,
 		&w.putRevocation: putRevocationSQL,
 		&w.putEvent:      putEventSQL, &w.setPosition: setPositionSQL,
+		&w.dropEvents: dropEventsSQL, &w.setEventFloor: setEventFloorSQL,
 		&w.sum: sumSQL, &w.putSum: putSumSQL, &w.deleteSum: deleteSumSQL, &w.putScopeLast: putScopeLastSQL,
 	})
 }
@@ -156,8 +160,25 @@ func (w *writeStatements) put(ctx context.Context, r *replicate.Row) error {
 		return w.vector(ctx, r)
 	case replicate.KindVectorModel:
 		return w.vectorModel(ctx, r)
+	case replicate.KindEventFloor:
+		return w.eventFloor(ctx, r)
 	}
 	return nil
+}
+
+// eventFloor deletes the events that are no longer kept. What the digest loses by it
+// is what the row says, not what is here: else an event that is missing would never
+// be missed.
+func (w *writeStatements) eventFloor(ctx context.Context, r *replicate.Row) error {
+	f, err := r.EventFloor()
+	if err != nil {
+		return err
+	}
+	if _, err := w.dropEvents.ExecContext(ctx, int64(f.UpTo), f.Scope); err != nil {
+		return err
+	}
+	_, err = w.setEventFloor.ExecContext(ctx, int64(f.UpTo))
+	return err
 }
 
 func (w *writeStatements) delete(ctx context.Context, r *replicate.Row) (err error) {

@@ -15,6 +15,7 @@ CREATE TABLE replica_state (
     chain       BLOB NOT NULL,      -- the log's chain at seq; empty when not known
     scopes      TEXT NOT NULL,      -- JSON array: those that are followed, in order
     hub_schema  INTEGER NOT NULL,   -- as the last hello told
+    event_floor INTEGER NOT NULL DEFAULT 0, -- up to it events are no longer kept
     file_schema INTEGER NOT NULL    -- as user_version
 ) STRICT;
 

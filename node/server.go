@@ -237,7 +237,10 @@ func (n *Node) waitFor(ctx context.Context, token string) error {
 	case epoch > p.Epoch:
 		return behind
 	case epoch != 0 && epoch < p.Epoch: // of a write before the hub was restored, which may be lost
-		return store.checkCursor(ctx, seq)
+		if err := store.checkCursor(ctx, seq); err != nil && artifact.AsError(err).Details["oldest"] == nil {
+			return err // what is no longer told of has not been lost
+		}
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, consistencyWait)
 	defer cancel()

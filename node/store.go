@@ -24,7 +24,7 @@ import (
 )
 
 // fileSchema is the user_version of the files that this build reads.
-const fileSchema = 5
+const fileSchema = 6
 
 // leastSQLite is the oldest SQLite that is used: 3.51.3 mended a rare corruption
 // of databases in WAL mode.

@@ -135,7 +135,8 @@ func (h *FillHandler) stream(ctx context.Context, w http.ResponseWriter, req *ht
 		Hello    *Hello           `json:"hello"`
 		Head     artifact.Seq     `json:"head"`
 		Estimate map[string]int64 `json:"estimate"`
-	}{FrameHello, &hello.Hello, hello.Head, hello.Estimate})
+		Events   artifact.Seq     `json:"event_floor"`
+	}{FrameHello, &hello.Hello, hello.Head, hello.Estimate, hello.EventFloor})
 	if err != nil {
 		return err
 	}
@@ -227,7 +228,7 @@ func (c *Client) Backfill(ctx context.Context, r FillRequest, hello func(FillHel
 			return errors.New("back-fill: the hello is not the first frame alone")
 		case f.Type == FrameHello:
 			greeted = true
-			if err := hello(FillHello{Hello: *f.Hello, Estimate: f.Estimate}); err != nil {
+			if err := hello(FillHello{Hello: *f.Hello, Estimate: f.Estimate, EventFloor: f.Events}); err != nil {
 				return err
 			}
 			continue

@@ -60,8 +60,8 @@ func (k DigestKey) Compare(l DigestKey) int {
 // Sums is a digest under construction.
 type Sums map[DigestKey]*DigestSum
 
-// Apply counts what a row changes: its thing, if the digest covers such, and its
-// event. With undo it takes the row's effect back.
+// Apply counts what a row changes: its thing, if the digest covers such, its event,
+// and the events that it says are no longer kept. With undo it takes the row's effect back.
 func (s Sums) Apply(r *Row, undo bool) {
 	add, remove := (*DigestSum).Add, (*DigestSum).Remove
 	if undo {
@@ -78,6 +78,9 @@ func (s Sums) Apply(r *Row, undo bool) {
 	}
 	if r.Event != nil {
 		add(s.at(DigestKey{r.Scope, KindEvent, r.Event.Type}), r.EventHash())
+	}
+	if f, err := r.EventFloor(); f != nil && err == nil { // who stores the row refuses it otherwise
+		s.Forget(f, undo)
 	}
 }
 

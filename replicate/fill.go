@@ -67,6 +67,8 @@ type FillHello struct {
 	// Estimate is about how many rows of each kind there are in the scopes, for
 	// showing progress.
 	Estimate map[string]int64
+	// EventFloor is up to where events are no longer kept.
+	EventFloor artifact.Seq
 }
 
 // fillFrame is any frame of a back-fill.
@@ -74,6 +76,7 @@ type fillFrame struct {
 	Type     string           `json:"type"`
 	Hello    *Hello           `json:"hello,omitempty"`
 	Estimate map[string]int64 `json:"estimate,omitempty"`
+	Events   artifact.Seq     `json:"event_floor,omitempty"`
 	Reason   string           `json:"reason,omitempty"`
 	Fill
 }

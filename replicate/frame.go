@@ -25,7 +25,7 @@ const (
 
 // WireVersion is the version of rows and frames. A reader older than a hello's
 // MinReader cannot read the feed.
-const WireVersion = 1
+const WireVersion = 2
 
 // MaxFrameBytes bounds a line that a client reads: a page of the largest rows.
 const MaxFrameBytes = 8 << 20

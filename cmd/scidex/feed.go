@@ -17,9 +17,10 @@ func addRetention(cmd *cobra.Command, r *hub.Retention) {
 	cmd.Flags().DurationVar(&r.Age, "feed-keep", 7*24*time.Hour, "how long the log keeps changes for nodes that were away")
 	cmd.Flags().Int64Var(&r.Bytes, "feed-max-bytes", 0, "size above which the log drops younger changes too; 0 is no bound")
 	cmd.Flags().DurationVar(&r.Lease, "feed-lease", 48*time.Hour, "how long the log is kept for an enrolled node that does not move")
+	cmd.Flags().DurationVar(&r.Events, "events-keep", 400*24*time.Hour, "how long events are kept, for readers and for reads as of a moment")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
-		if r.Age <= 0 || r.Lease <= 0 || r.Bytes < 0 {
-			return &exitError{2, fmt.Errorf("--feed-keep and --feed-lease are more than 0, and --feed-max-bytes is not negative")}
+		if r.Age <= 0 || r.Lease <= 0 || r.Events <= 0 || r.Bytes < 0 {
+			return &exitError{2, fmt.Errorf("--feed-keep, --feed-lease and --events-keep are more than 0, and --feed-max-bytes is not negative")}
 		}
 		return nil
 	}
@@ -78,6 +79,12 @@ that may happen to a node that does not move.`,
 			}
 			fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", f.Node, f.Lab, f.Seq, f.Behind, utc(f.SeenAt), kept, whenOrDash(f.FallsOff))
 		}
+		e := &s.Events
+		fmt.Fprintf(t, "\nEvents are kept after %d, %s, the oldest of %s", e.Floor, size(e.Bytes), whenOrDash(e.Oldest))
+		if e.Due > 0 {
+			fmt.Fprintf(t, "; up to %d they are due to go", e.Due)
+		}
+		fmt.Fprintln(t, ".")
 		return t.Flush()
 	})
 	addRetention(cmd, &r)
@@ -92,8 +99,10 @@ func newFeedTrimCmd() *cobra.Command {
 		Short: "Drop what need not be kept of the log now",
 		Long: `Drops the oldest partitions of the log whose changes are all older than --feed-keep,
 or that exceed --feed-max-bytes; none that a node with a live lease has not got, and
-never the one in use. A running hub does the same each minute. Artifacts, versions and
-events stay: only who has not followed for long must copy the hub anew.`,
+never the one in use: who has not followed for long must copy the hub anew. Then takes
+out events older than --events-keep, of those that the log no longer leads to, and tells
+all nodes to do so; a consumer that is used keeps what it has not read for 30 days more.
+A running hub does the same each minute. Artifacts and versions stay.`,
 		Example: `  scidex hub feed trim --dry-run --database-url "$DATABASE_URL"
   scidex hub feed trim --feed-keep 24h --managed --data ./data/hub`,
 	}
@@ -103,10 +112,14 @@ events stay: only who has not followed for long must copy the hub anew.`,
 		if err != nil {
 			return err
 		}
-		if asJSON {
-			return writeJSON(cmd.OutOrStdout(), map[string]any{"dropped": append([]hub.LogPart{}, dropped...), "dry_run": dry})
+		gone, err := hub.TrimEvents(ctx, db.Pool, r, dry)
+		if err != nil {
+			return err
 		}
-		if len(dropped) == 0 {
+		if asJSON {
+			return writeJSON(cmd.OutOrStdout(), map[string]any{"dropped": append([]hub.LogPart{}, dropped...), "events": gone, "dry_run": dry})
+		}
+		if len(dropped) == 0 && gone.Events == 0 {
 			return say(cmd.OutOrStdout(), "Nothing is to be dropped.")
 		}
 		verb := "dropped"
@@ -118,7 +131,10 @@ events stay: only who has not followed for long must copy the hub anew.`,
 				return err
 			}
 		}
-		return nil
+		if gone.Events == 0 {
+			return nil
+		}
+		return say(cmd.OutOrStdout(), fmt.Sprintf("%s %d events, up to %d", verb, gone.Events, gone.UpTo))
 	})
 	addRetention(cmd, &r)
 	return cmd
