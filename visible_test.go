@@ -89,6 +89,7 @@ var stores = []store{
 			"countedSignalsQuery": "the operator's proof of the whole store",
 			"strayQuery":          "the operator's proof of the whole store",
 			"facetedQuery":        "the operator's proof of the whole store",
+			"keptAnswersQuery":    "it takes what is redacted out of answers; nothing of a row is told",
 			"candidateColumns":    "columns of queries that ask by the candidate's scope",
 			"typesQuery":          "the operator's proof of the whole store",
 			"membershipsQuery":    "it fills the directory that decides",

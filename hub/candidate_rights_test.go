@@ -365,6 +365,26 @@ func TestCandidateRoutes(t *testing.T) {
 	}
 }
 
+// TestCandidateRedactedAnswers keeps no answer that repeats what is redacted: not of a
+// revision either, given before the artifact was made.
+func TestCandidateRedactedAnswers(t *testing.T) {
+	r := newReviewing(t)
+	ann, rev := as(t.Context(), "ann", verb.Contributor), as(t.Context(), "rev", verb.Reviewer)
+	c := r.propose(t, ann, verb.CreateRequest{ID: "as-1"})
+	in := revision(c, 1, verb.Proposal{Title: "Quagga", Content: content(object{"reagent": "quagga"})})
+	key := uuid.New().String()
+	in.IdempotencyKey = key
+	callOK(t, verb.CandidatesRevise, rev, r.verbs, in)
+	callOK(t, verb.CandidatesApprove, rev, r.verbs, approval(c, 2))
+	callOK(t, verb.Redact, as(t.Context(), "root", verb.Admin, verb.Viewer), r.verbs, verb.RedactRequest{Ref: "assay:as-1", Reason: "consent withdrawn", Revisions: 1})
+	if n := r.count(t, "SELECT count(*) FROM idempotency WHERE response ILIKE '%quagga%'"); n != 0 {
+		t.Errorf("%d answers repeat it", n)
+	}
+	if again := callOK(t, verb.CandidatesRevise, rev, r.verbs, in); again.Version != 2 || strings.Contains(string(mustJSON(t, again)), "uagga") {
+		t.Errorf("replay = %+v", again)
+	}
+}
+
 // TestCandidatesDeadlock decides, moves, changes and redacts the same things at once:
 // whoever loses is told so, and nobody waits for who waits for it.
 func TestCandidatesDeadlock(t *testing.T) {

@@ -3,7 +3,6 @@ package hub
 import (
 	"context"
 	"encoding/json"
-	"strconv"
 
 	"github.com/scidex-ai/substrate/artifact"
 	"github.com/scidex-ai/substrate/verb"
@@ -12,10 +11,15 @@ import (
 // Answers that are kept for a retry repeat what an item of a batch has lost to, and
 // what a candidate proposes.
 const (
-	conflictedAnswersQuery = `
-		SELECT i.actor, i.key::text, i.response
-		FROM idempotency i
-		WHERE strpos(i.response, '"version_conflict"') > 0 OR strpos(i.response, '"candidate_id"') > 0 AND strpos(i.response, $1) > 0`
+	keptAnswersQuery = `
+		SELECT k.actor, k.key, k.response, k.proposed
+		FROM (
+			SELECT i.actor, i.key::text, i.response, strpos(i.response, '"candidate_id"') > 0 AND EXISTS (
+				SELECT FROM candidate c
+				WHERE (c.target_type = $1 AND c.target_id = $2 OR c.result_type = $1 AND c.result_id = $2)
+					AND strpos(i.response, '"candidate_id":"' || c.id || '"') > 0) AS proposed
+			FROM idempotency i) k
+		WHERE k.proposed OR strpos(k.response, '"version_conflict"') > 0`
 	rewriteAnswersQuery = `
 		UPDATE idempotency i SET response = k.response
 		FROM unnest($1::text[], $2::text[], $3::text[]) AS k (actor, key, response)
@@ -28,17 +32,18 @@ type keptAnswers struct{ actors, keys, responses []string }
 // answersWithout reads the kept answers that repeat an artifact's content, and takes
 // it out of them. The artifact is locked: no write adds one meanwhile.
 func answersWithout(ctx context.Context, db querier, ref artifact.Ref) (k keptAnswers, err error) {
-	rows, err := db.Query(ctx, conflictedAnswersQuery, `"artifact_id":`+strconv.Quote(ref.ID))
+	rows, err := db.Query(ctx, keptAnswersQuery, ref.Type, ref.ID)
 	if err != nil {
 		return k, err
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var actor, key, response string
-		if err := rows.Scan(&actor, &key, &response); err != nil {
+		var proposed bool
+		if err := rows.Scan(&actor, &key, &response, &proposed); err != nil {
 			return k, err
 		}
-		without, err := answerWithout([]byte(response), ref)
+		without, err := answerWithout([]byte(response), ref, proposed)
 		if err != nil {
 			return k, err
 		}
@@ -51,14 +56,11 @@ func answersWithout(ctx context.Context, db querier, ref artifact.Ref) (k keptAn
 }
 
 // answerWithout returns an answer without what it repeats of an artifact, nil when it
-// repeats nothing.
-func answerWithout(response []byte, ref artifact.Ref) ([]byte, error) {
+// repeats nothing. Proposed means that it is of a candidate that would change it or has
+// made it, of which the answer, given before that was decided, may not tell.
+func answerWithout(response []byte, ref artifact.Ref, proposed bool) ([]byte, error) {
 	var c verb.Candidate
-	if err := json.Unmarshal(response, &c); err == nil && c.CandidateID != "" {
-		of := func(e *verb.ExactRef) bool { return e != nil && e.Ref().Current() == ref }
-		if !of(c.Target) && !of(c.ResultArtifact) {
-			return nil, nil
-		}
+	if err := json.Unmarshal(response, &c); proposed && err == nil && c.CandidateID != "" {
 		c.Proposal = verb.Proposal{Title: redactedTitle, Content: json.RawMessage("{}")}
 		c.Reason = ""
 		return json.Marshal(c)
