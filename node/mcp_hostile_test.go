@@ -2,11 +2,13 @@ package node_test
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -36,6 +38,65 @@ func postMCP(t *testing.T, url, token, body string) (status int, answer string) 
 		t.Fatal(err)
 	}
 	return resp.StatusCode, string(raw)
+}
+
+// stamps differ from request to request.
+var stamps = regexp.MustCompile(`request_id\\*":\\*"[0-9a-f-]*|as_of\\*":[0-9]*`)
+
+// TestMCPHidesScopes asks, as who is no member, for a thing of a lab and for what is
+// nowhere: through every tool, resource, prompt and completion the answers are the same
+// bytes, at the hub and at the lab's own node, which has the thing.
+func TestMCPHidesScopes(t *testing.T) {
+	l := newLabs(t)
+	const secret, absent, shown = "lab-a/h-secret", "lab-a/h-absent", len("lab-a/h-se")
+	must(t, verb.Create, l.as(t, "ada"), verb.CreateRequest{
+		Type: "hypothesis", ID: strings.TrimPrefix(secret, "lab-a/"), Scope: "lab-a", Title: "Zugzwang", Content: json.RawMessage(`{"statement":"zugzwang"}`),
+	})
+	bob, ada := l.token(t, "bob"), l.token(t, "ada")
+	get := `"method":"tools/call","params":{"name":"scidex.get","arguments":{"ref":"hypothesis:` + secret + `"}}`
+	answer := ""
+	defer func() {
+		if t.Failed() {
+			t.Log(answer)
+		}
+	}()
+	eventually(t, 60*time.Second, "the lab's node has it", func() bool {
+		_, answer = postMCP(t, l.a.url, ada, `{"jsonrpc":"2.0","id":1,`+get+`}`)
+		return strings.Contains(answer, "Zugzwang")
+	})
+	for name, message := range map[string]string{
+		"tool get":            get,
+		"tool links":          `"method":"tools/call","params":{"name":"scidex.links","arguments":{"ref":"hypothesis:` + secret + `"}}`,
+		"tool history":        `"method":"tools/call","params":{"name":"scidex.history","arguments":{"ref":"hypothesis:` + secret + `"}}`,
+		"tool signals":        `"method":"tools/call","params":{"name":"scidex.signals","arguments":{"ref":"hypothesis:` + secret + `"}}`,
+		"tool list":           `"method":"tools/call","params":{"name":"scidex.list","arguments":{"count":true,"filter":{"field":"id","op":"eq","value":"` + secret + `"}}}`,
+		"tool search":         `"method":"tools/call","params":{"name":"scidex.search","arguments":{"query":"` + secret + ` zugzwang"}}`,
+		"tool comment":        `"method":"tools/call","params":{"name":"scidex.comment","arguments":{"ref":"hypothesis:` + secret + `","body":"is it here?"}}`,
+		"resource artifact":   `"method":"resources/read","params":{"uri":"scidex://artifact/hypothesis:` + secret + `"}`,
+		"resource links":      `"method":"resources/read","params":{"uri":"scidex://links/hypothesis:` + secret + `"}`,
+		"prompt":              `"method":"prompts/get","params":{"name":"check_hypothesis","arguments":{"ref":"hypothesis:` + secret + `"}}`,
+		"completion":          `"method":"completion/complete","params":{"ref":{"type":"ref/resource","uri":"scidex://artifact/{+ref}"},"argument":{"name":"ref","value":"hypothesis:` + secret + `"}}`,
+		"completion, a part":  `"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"check_hypothesis"},"argument":{"name":"ref","value":"` + secret[:shown] + `"}}`,
+		"completion of links": `"method":"completion/complete","params":{"ref":{"type":"ref/resource","uri":"scidex://links/{+ref}{?predicate}"},"argument":{"name":"ref","value":"hypothesis:` + secret + `"}}`,
+	} {
+		for at, url := range map[string]string{"hub": l.hubURL, "its node": l.a.url, "another node": l.b.url} {
+			ask := func(id string) string {
+				status, answer := postMCP(t, url, bob, `{"jsonrpc":"2.0","id":1,`+strings.NewReplacer(secret, id, secret[:shown], id[:shown]).Replace(message)+`}`)
+				answer = strings.NewReplacer(id, "<id>", id[:shown], "<part>").Replace(answer)
+				return fmt.Sprint(status, " ", stamps.ReplaceAllString(answer, "<one>"))
+			}
+			hidden, none := ask(secret), ask(absent)
+			if hidden != none || strings.Contains(hidden, "Zugzwang") {
+				t.Errorf("%s, at %s, differs:\n%s\n%s", name, at, hidden, none)
+			}
+			if strings.HasPrefix(name, "tool comment") {
+				continue // it would be made
+			}
+			if _, seen := postMCP(t, url, ada, `{"jsonrpc":"2.0","id":1,`+message+`}`); at != "another node" && seen == hidden {
+				t.Errorf("%s, at %s, is the same for a member: %s", name, at, seen)
+			}
+		}
+	}
 }
 
 // TestMCPMalformed sends what is no message, or not one that is known. Each gets an
