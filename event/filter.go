@@ -86,6 +86,9 @@ func (f *Filter) Wants(typ string) bool {
 	return f.exact[typ] || slices.ContainsFunc(f.prefixes, func(prefix string) bool { return strings.HasPrefix(typ, prefix) })
 }
 
+// All reports whether all events pass.
+func (f *Filter) All() bool { return f.exact == nil && f.prefixes == nil && f.rule == nil }
+
 // Text returns the filter in one form for equal ones, to bind a cursor to.
 func (f *Filter) Text() string {
 	var b strings.Builder

@@ -36,6 +36,12 @@ type Reader interface {
 	Cursor() artifact.Seq
 }
 
+// A Joiner is a reader that may wait together with those that have its filter: it is
+// not told then of what does not pass.
+type Joiner interface {
+	Join() (leave func())
+}
+
 // A Page is what is new after a reader's cursor.
 type Page struct {
 	Events   []artifact.Event
@@ -129,6 +135,8 @@ func (s *Stream) start(w http.ResponseWriter, req *http.Request) (*teller, *Sess
 		session = durable
 	} else if session.Reader, err = s.Source.Read(ctx, in.Since, f, StreamPage); err != nil {
 		return nil, session, err
+	} else if j, ok := session.Reader.(Joiner); ok {
+		session.Close = j.Join()
 	}
 	var first []byte
 	if in.Durable {

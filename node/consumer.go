@@ -124,7 +124,7 @@ func (k *consumers) reader(ctx context.Context, l *lease, since *artifact.Seq, s
 	}
 	sub := k.node.Follow(after, f)
 	sub.PageSize, sub.scopes = size, c.VisibleScopes()
-	return &eventReader{sub}, nil
+	return &eventReader{Subscription: sub}, nil
 }
 
 // owe keeps a cursor until the hub is back.

@@ -122,6 +122,7 @@ type Node struct {
 	readers  atomic.Int64 // open subscriptions
 
 	consumers *consumers
+	groups    groups
 
 	repairing sync.Mutex // held during a repair
 	checks    checks

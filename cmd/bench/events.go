@@ -33,6 +33,7 @@ var subscriptions = []struct {
 }{
 	{"filters that let all pass", `{"!=":[{"var":"payload.kind"},{kind}]}`, 1},
 	{"filters that let each second one pass", `{"==":[{"%":[{"+":[{"var":"event_id"},{kind}]},2]},0]}`, 2},
+	{"filters that let each fifth one pass", `{"==":[{"%":[{"+":[{"var":"event_id"},{kind}]},5]},0]}`, 5},
 }
 
 // events measures what subscribers to a node's events cost its process, with the
