@@ -69,6 +69,11 @@ const redactCandidatesQuery = `
 	FROM candidate c
 	WHERE v.scope = c.scope AND v.id = c.id AND (c.target_type = $1 AND c.target_id = $2 OR c.result_type = $1 AND c.result_id = $2)`
 
+// redactDecisionsQuery takes out why such candidates were rejected.
+const redactDecisionsQuery = `
+	UPDATE candidate c SET decision_reason = '` + redactedTitle + `'
+	WHERE c.status = 'rejected' AND (c.target_type = $1 AND c.target_id = $2 OR c.result_type = $1 AND c.result_id = $2)`
+
 func scanCandidate(row pgx.Row) (*candidate, error) {
 	c := new(candidate)
 	var targetType, targetID, resultType, resultID, decidedBy, decisionReason *string

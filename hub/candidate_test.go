@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/scidex-ai/substrate/artifact"
@@ -373,6 +374,33 @@ func TestCandidateEvidence(t *testing.T) {
 	wantReason(t, "approve on redacted evidence", err, artifact.CodeValidationFailed, artifact.ReasonEvidenceUnavailable)
 	if after := r.row(t, d); after != before {
 		t.Errorf("the candidate changed: %s, was %s", after, before)
+	}
+}
+
+// TestCandidateRedacted takes out of candidates what they say of what is redacted.
+func TestCandidateRedacted(t *testing.T) {
+	r := newReviewing(t)
+	ann, rev := as(t.Context(), "ann", verb.Contributor), as(t.Context(), "rev", verb.Reviewer)
+	made := r.propose(t, ann, verb.CreateRequest{ID: "as-1"})
+	first := callOK(t, verb.CandidatesApprove, rev, r.verbs, approval(made, 1)).ResultArtifact
+	change := callOK(t, verb.Update, ann, r.verbs, verb.UpdateRequest{
+		Ref: "assay:as-1", BaseContentHash: first.ContentHash, MergePatch: content(object{"n": 1}), Note: "the zebra was counted",
+	}).Candidate
+	no := rejection(change, 1, "not this zebra")
+	no.IdempotencyKey = uuid.NewString()
+	callOK(t, verb.CandidatesReject, rev, r.verbs, no)
+	callOK(t, verb.Redact, as(t.Context(), "root", verb.Admin, verb.Viewer), r.verbs, verb.RedactRequest{Ref: "assay:as-1", Reason: "consent withdrawn", Revisions: 1})
+	for _, c := range []*verb.ProposedCandidate{made, change} {
+		told := string(mustJSON(t, r.get(t, ann, c))) + string(mustJSON(t, callOK(t, verb.CandidatesHistory, ann, r.verbs, verb.CandidatesGetRequest{ScopeID: c.ScopeID, CandidateID: c.CandidateID}))) + r.row(t, c)
+		if strings.Contains(strings.ToLower(told), "zebra") {
+			t.Errorf("it still says %s", told)
+		}
+	}
+	if again := callOK(t, verb.CandidatesReject, rev, r.verbs, no); strings.Contains(strings.ToLower(string(mustJSON(t, again))), "zebra") {
+		t.Errorf("the retry is answered %+v", again)
+	}
+	if _, err := r.db.Exec(t.Context(), `UPDATE candidate SET decision_reason = 'x' WHERE id = $1`, change.CandidateID); err == nil {
+		t.Error("a reason is changed without a redaction")
 	}
 }
 

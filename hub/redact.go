@@ -132,6 +132,7 @@ func (o *redactOp) decide(s *state) error {
 	s.also(dropVectorsQuery, []string{h.Type}, []string{h.ID})
 	s.also(withholdQuery, replicate.KindVector, []string{o.ref.String()})
 	s.also(redactCandidatesQuery, h.Type, h.ID)
+	s.also(redactDecisionsQuery, h.Type, h.ID)
 	s.also(rewriteAnswersQuery, o.kept.actors, o.kept.keys, o.kept.responses)
 	return s.addHead(h, &eventOf{typ: h.Type + ".redacted", ref: h.ref().String(), payload: map[string]any{"reason": o.in.Reason, "revisions": o.due}})
 }

@@ -63,6 +63,9 @@ func answerWithout(response []byte, ref artifact.Ref, proposed bool) ([]byte, er
 	if err := json.Unmarshal(response, &c); proposed && err == nil && c.CandidateID != "" {
 		c.Proposal = verb.Proposal{Title: redactedTitle, Content: json.RawMessage("{}")}
 		c.Reason = ""
+		if c.DecisionReason != "" {
+			c.DecisionReason = redactedTitle
+		}
 		return json.Marshal(c)
 	}
 	var answer verb.BatchResult

@@ -61,7 +61,7 @@ func New(c Config) *sdk.Server {
 		CompletionHandler: c.complete,
 		// What is offered stays the same for as long as the program runs.
 		Capabilities: &sdk.ServerCapabilities{
-			Tools: &sdk.ToolCapabilities{}, Prompts: &sdk.PromptCapabilities{}, Resources: &sdk.ResourceCapabilities{}, Logging: &sdk.LoggingCapabilities{},
+			Tools: &sdk.ToolCapabilities{}, Prompts: &sdk.PromptCapabilities{}, Resources: &sdk.ResourceCapabilities{}, Logging: &sdk.LoggingCapabilities{}, //nolint:staticcheck // clients of earlier revisions set a level
 		},
 	})
 	for i := range c.Verbs {
