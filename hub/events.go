@@ -89,6 +89,7 @@ func (h *Hub) checkCursor(ctx context.Context, cursor, head artifact.Seq) error 
 		Message: "the cursor names changes that a restore of the hub lost: read anew what you keep, and go on after the cursor of now",
 	}
 	if cursor > head {
+		expired.Message = "the cursor is ahead of the log: it is of another hub, or names changes that a restore lost: read anew what you keep, and go on after the cursor of now"
 		return expired
 	}
 	var kept artifact.Seq

@@ -459,6 +459,11 @@ func TestFieldLesson14(t *testing.T) {
 		if _, err := readEvents(t.Context(), gone, made.Seq); why(err) != artifact.ReasonCursorExpired || fmt.Sprint(artifact.AsError(err).Details["epoch"]) != "2" {
 			t.Errorf("a cursor in the gap: %v", err)
 		}
+		ahead := made.Seq + 1<<40
+		ctx := verb.WithCaller(t.Context(), &verb.Caller{Actor: artifact.Actor{ID: "vic"}, Permissions: []string{verb.Viewer}})
+		if _, err := r.Subscribe(ctx, &ahead, nil, 1); why(err) != artifact.ReasonCursorExpired || artifact.AsError(err).Code != artifact.CodeNotFound {
+			t.Errorf("a cursor ahead of the log: %v", err)
+		}
 		for token, want := range map[string]string{
 			fmt.Sprintf("1:%d", start): "", fmt.Sprintf("1:%d", lost): artifact.ReasonCursorExpired, made.ConsistencyToken: "",
 		} {

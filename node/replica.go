@@ -148,9 +148,10 @@ func (n *Node) subscribe(ctx context.Context, after *artifact.Seq, f *event.Filt
 	start := store.Applied()
 	if after != nil {
 		if start = *after; !n.reaches(ctx, start) {
+			p := store.now.Load().position
 			return nil, &artifact.Error{
-				Code: artifact.CodeVersionConflict, Reason: artifact.ReasonCursorAhead,
-				Message: "the cursor is ahead of the log: it is not from this hub, or the hub was restored since",
+				Code: artifact.CodeNotFound, Reason: artifact.ReasonCursorExpired, Details: map[string]any{"epoch": p.Epoch, "head": p.Seq},
+				Message: "the cursor is ahead of the log: it is of another hub, or names changes that a restore lost: read anew what you keep, and go on after the cursor of now",
 			}
 		}
 		if start < store.Applied() {

@@ -353,6 +353,6 @@ func isRecipient(s string) bool {
 func UnknownRecipient(path, recipient string) *artifact.Error {
 	return artifact.Invalid(artifact.Problem{
 		Path: path, Constraint: "recipient", Value: artifact.Received(recipient),
-		Message: "nobody is meant by this: give agent:<id>, @handle, agents:role:<role>, group:<id> or agents:*",
+		Message: "nobody that you may know of is meant by this: give agent:<id>, @handle, agents:role:<role>, group:<id> or agents:*; an agent is known once it has written, is a member or was registered",
 	})
 }

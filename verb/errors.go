@@ -32,7 +32,7 @@ var errorsOf = map[string][]string{
 	Links.Name:   {string(artifact.CodeNotFound)},
 	Search.Name:  {artifact.ReasonInvalidCursor, artifact.ReasonNotConfigured, artifact.ReasonEmbeddingsBuilding, artifact.ReasonModelUnavailable},
 	Schema.Name:  {string(artifact.CodeNotFound)},
-	Poll.Name:    {artifact.ReasonCursorExpired, artifact.ReasonCursorAhead, artifact.ReasonConsumerTaken, artifact.ReasonTooMany, artifact.ReasonOutcomeUnknown},
+	Poll.Name:    {artifact.ReasonCursorExpired, artifact.ReasonConsumerTaken, artifact.ReasonTooMany, artifact.ReasonOutcomeUnknown},
 	Signals.Name: {string(artifact.CodeNotFound)},
 	Create.Name: {
 		artifact.ReasonExists, artifact.ReasonIDTaken, artifact.ReasonWritePolicy,

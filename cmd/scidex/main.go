@@ -74,7 +74,13 @@ Every flag may also be given as an environment variable: --hub as SCIDEX_HUB,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			return bindEnv(cmd)
+			if err := bindEnv(cmd); err != nil {
+				return err
+			}
+			if err := cmd.ValidateRequiredFlags(); err != nil {
+				return &exitError{2, fmt.Errorf("%w; usage: %s", err, cmd.UseLine())}
+			}
+			return nil
 		},
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

@@ -23,7 +23,7 @@ What the token may do, the agent may do. Hubs and nodes offer the same over HTTP
 /mcp. docs/MCP.md has entries for the configuration of clients.
 
 Diagnostics go to standard error.`,
-		Example: `  SCIDEX_TOKEN=… scidex mcp --hub http://127.0.0.1:7272
+		Example: `  SCIDEX_TOKEN=… scidex mcp --hub http://127.0.0.1:7172
   scidex mcp --mcp-names underscore     # for clients that refuse dots in names`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

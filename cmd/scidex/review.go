@@ -172,7 +172,7 @@ then on the candidate is at its next version.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in.CandidateID = args[0]
 			if err := json.Unmarshal([]byte(proposal), &in.Proposal); err != nil {
-				return fmt.Errorf("--proposal is no JSON object of title, state and content: %w", err)
+				return &exitError{2, fmt.Errorf("--proposal is no JSON object of title, state and content: %w", err)}
 			}
 			return runVerb(cmd, &f, verb.CandidatesRevise, in, showDecision)
 		},

@@ -33,13 +33,14 @@ A TYPE is such as hypothesis.created, or hypothesis.* for all that happens to
 hypotheses; without any, all is shown. --filter is JSONLogic over the event.
 
 --consumer names a place that the hub keeps for you: what was shown is not shown again,
-on whatever machine you go on. The types and the filter are kept with it. What is private
-to you and others, such as messages, a node shows with --consumer, or when its types are
-named.`,
+on whatever machine you go on. The types and the filter are kept with it. With --since it
+begins there instead, again too: give that the first time alone. What is private to you and
+others, such as messages, a node shows with --consumer, or when its types are named.`,
 		Example: `  scidex tail
   scidex tail 'hypothesis.*' comment.created
   scidex tail --filter '{">":[{"var":"payload.value"},0]}' '*'
-  scidex tail --consumer nightly 'hypothesis.*'
+  scidex tail --consumer nightly --since 0 'hypothesis.*'    # once; from then on:
+  scidex tail --consumer nightly
   scidex tail --since 0 --limit 10 --json | jq .ref.id`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -121,7 +121,7 @@ func (p *parser) text(f fields, at, name string) (s string) {
 	case len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, &s) != nil:
 		p.note(at+"/"+name, "type", name+" is a string")
 	case s == "":
-		p.note(at+"/"+name, "required", name+" is not empty")
+		p.note(at+"/"+name, "required", name+" must not be empty")
 	}
 	return s
 }
