@@ -135,7 +135,7 @@ func TestLinear(t *testing.T) {
 		d := New([]Field{{Text: text}})
 		d.Vector()
 		d.Row()
-		if took := time.Since(start); took > 10*time.Second {
+		if took := time.Since(start); took > time.Minute {
 			t.Errorf("1 MiB of %q took %s", unit, took)
 		}
 	}

@@ -143,7 +143,7 @@ func TestFindCitationsBounds(t *testing.T) {
 			content := contentOf(t, "x", strings.Repeat(unit, 900_000/(len(unit)+strings.Count(unit, `\`))/2))
 			start := time.Now()
 			artifact.FindCitations(content)
-			if took := time.Since(start); took > 2*time.Second {
+			if took := time.Since(start); took > time.Minute {
 				t.Errorf("FindCitations took %v over %d bytes", took, len(content))
 			}
 		})

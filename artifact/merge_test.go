@@ -192,7 +192,8 @@ func mustCanonical(t *testing.T, raw []byte) []byte {
 	return canonical
 }
 
-// TestMergeIsBounded gives it the inputs that are worst for it.
+// TestMergeIsBounded gives it the inputs that are worst for it. A minute is no measure of
+// speed: what grows with the square of the input takes hours.
 func TestMergeIsBounded(t *testing.T) {
 	const size = 1 << 20
 	repeat := func(s string) string { return strings.Repeat(s, size/len(s)) }
@@ -235,7 +236,7 @@ func TestMergeIsBounded(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			start := time.Now()
 			m := merge(t, tt.b, tt.o, tt.x, "text")
-			if took := time.Since(start); took > 10*time.Second {
+			if took := time.Since(start); took > time.Minute {
 				t.Errorf("Merge took %v", took)
 			}
 			if !slices.Equal(m.Conflicts, tt.conflicts) {
@@ -246,7 +247,7 @@ func TestMergeIsBounded(t *testing.T) {
 			if err != nil || len(patch) > len(tt.o.Content)+1000 {
 				t.Errorf("Diff is %d bytes of content of %d, %v", len(patch), len(tt.o.Content), err)
 			}
-			if took := time.Since(start); took > 5*time.Second {
+			if took := time.Since(start); took > time.Minute {
 				t.Errorf("Diff took %v", took)
 			}
 		})

@@ -164,7 +164,7 @@ func TestApplyPatchIsBounded(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			start := time.Now()
 			got, problems := artifact.ApplyPatch([]byte(tt.doc), []byte(tt.patch), "")
-			if took := time.Since(start); took > 10*time.Second {
+			if took := time.Since(start); took > time.Minute {
 				t.Errorf("ApplyPatch took %v", took)
 			}
 			if tt.refused != (problems != nil) || len(got) > artifact.MaxContentBytes+8<<10 {

@@ -125,7 +125,7 @@ func TestUnifiedIsBounded(t *testing.T) {
 			if refused := errors.As(err, &e) && e.Reason == ReasonResponseTooLarge; refused != c.refused || err != nil && !refused {
 				t.Errorf("error = %v, want one: %t", err, c.refused)
 			}
-			if took := time.Since(start); took > 10*time.Second {
+			if took := time.Since(start); took > time.Minute {
 				t.Errorf("it took %v", took)
 			}
 		})

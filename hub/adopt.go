@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -70,6 +71,10 @@ func takeOver(ctx context.Context, tx pgx.Tx, reason string) error {
 	return nil
 }
 
+// epochStep bounds by how much the number of an epoch rises: by chance, so that two
+// restores of one backup, which have all else alike, are in epochs of two numbers.
+const epochStep = 1 << 16
+
 // beginEpoch ends the epoch at the log's head and begins the next.
 func beginEpoch(ctx context.Context, tx pgx.Tx, reason string) error {
 	if _, err := tx.Exec(ctx, `SELECT FROM feed.lock FOR NO KEY UPDATE`); err != nil {
@@ -90,7 +95,7 @@ func beginEpoch(ctx context.Context, tx pgx.Tx, reason string) error {
 	}
 	const insert = `
 		INSERT INTO epoch (epoch, first_seq, last_seq, reason)
-		SELECT max(epoch) + 1, $1::bigint + $2, $1, $3 FROM epoch`
-	_, err = tx.Exec(ctx, insert, int64(head), int64(replicate.EpochJump), reason)
+		SELECT max(epoch) + $4, $1::bigint + $2, $1, $3 FROM epoch`
+	_, err = tx.Exec(ctx, insert, int64(head), int64(replicate.EpochJump), reason, 1+rand.N(epochStep)) //nolint:gosec // chance, not a secret
 	return err
 }

@@ -248,8 +248,9 @@ func TestAdopt(t *testing.T) {
 	const jump = 1 << 32
 	first2 := old + jump
 	f = newHubOn(t, db)
-	if f.Epoch() != 2 || f.head(t) != old {
-		t.Errorf("epoch %d, head %d after a restore, want 2 and %d", f.Epoch(), f.head(t), old)
+	epoch := f.Epoch()
+	if epoch < 2 || f.head(t) != old {
+		t.Errorf("epoch %d, head %d after a restore, want a later one and %d", epoch, f.head(t), old)
 	}
 	url, token := f.serve(t), f.token(t, "vic", verb.Viewer)
 	if status := getStatus(t, url+"/readyz"); status != http.StatusOK {
@@ -257,12 +258,12 @@ func TestAdopt(t *testing.T) {
 	}
 	// Followers that stand before the jump when the first commit comes.
 	live, hello := follow(t, url, token, "cursor=0", plain)
-	if hello.Epoch != 2 {
+	if hello.Epoch != epoch {
 		t.Errorf("hello = %+v", hello)
 	}
 	live.until(old)
 	out := f.mustCreate(t, hypothesis("new", "x"))
-	if out.Seq != first2+1 || out.ConsistencyToken != fmt.Sprintf("2:%d", out.Seq) {
+	if out.Seq != first2+1 || out.ConsistencyToken != fmt.Sprintf("%d:%d", epoch, out.Seq) {
 		t.Errorf("first write after a restore = %+v, want seq %d", out, first2+1)
 	}
 	live.until(out.Seq)
@@ -298,7 +299,7 @@ func TestAdopt(t *testing.T) {
 			s.until(head)
 			sameRows(t, fmt.Sprint("resumed at ", p.seq), s.rows, all[p.rows:])
 		}
-		s, _ := follow(t, url, token, fmt.Sprintf("cursor=2:%d&chain=%s", old, oldChain), plain)
+		s, _ := follow(t, url, token, fmt.Sprintf("cursor=%d:%d&chain=%s", epoch, old, oldChain), plain)
 		s.until(head)
 		if s.chain != live.chain {
 			t.Errorf("chain across the jump = %s, want %s", s.chain, live.chain)
@@ -314,11 +315,11 @@ func TestAdopt(t *testing.T) {
 			{"of lost changes", fmt.Sprintf("1:%d", old+10), 409, artifact.ReasonCursorDiverged},
 			{"just in the jump", fmt.Sprint(old + 1), 410, artifact.ReasonCursorExpired},
 			{"amid the jump", fmt.Sprint(old + jump/2), 410, artifact.ReasonCursorExpired},
-			{"late in the jump", fmt.Sprintf("2:%d", first2-2), 410, artifact.ReasonCursorExpired},
-			{"ahead", fmt.Sprintf("2:%d", head+1), 409, artifact.ReasonCursorAhead},
+			{"late in the jump", fmt.Sprintf("%d:%d", epoch, first2-2), 410, artifact.ReasonCursorExpired},
+			{"ahead", fmt.Sprintf("%d:%d", epoch, head+1), 409, artifact.ReasonCursorAhead},
 		} {
 			status, e := getError(t, url+"/feed?cursor="+c.cursor, token)
-			if status != c.status || e.Reason != c.reason || e.Details["epoch"] != 2.0 {
+			if status != c.status || e.Reason != c.reason || e.Details["epoch"] != float64(epoch) {
 				t.Errorf("%s: %d %+v, want %d %s", c.name, status, e, c.status, c.reason)
 			}
 		}
@@ -356,8 +357,8 @@ func TestAdopt(t *testing.T) {
 			}
 		}
 		again := newHubOn(t, db)
-		if again.Epoch() != 4 {
-			t.Errorf("epoch = %d, want 4", again.Epoch())
+		if again.Epoch() <= epoch+1 {
+			t.Errorf("epoch = %d after two more than %d", again.Epoch(), epoch)
 		}
 		out := again.mustCreate(t, hypothesis("newer", "x"))
 		if out.Seq != head+jump+1 {

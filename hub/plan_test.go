@@ -61,7 +61,7 @@ func TestManyLinks(t *testing.T) {
 		}
 	}
 	t.Logf("a page of links: %v", time.Since(start)/20)
-	if took := time.Since(start); took > 10*time.Second {
+	if took := time.Since(start); took > time.Minute {
 		t.Errorf("20 pages took %v", took)
 	}
 	in := verb.GetRequest{Ref: artifact.Ref{Type: "gene", ID: "G7"}, IncludeLinks: true}

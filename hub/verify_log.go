@@ -132,7 +132,7 @@ func (w *logWalk) start(ctx context.Context, tx pgx.Tx) error {
 	var epoch, before int
 	var first, last artifact.Seq
 	if _, err := pgx.ForEachRow(rows, []any{&epoch, &first, &last}, func() error {
-		if epoch != before+1 || epoch > 1 && first != last+replicate.EpochJump {
+		if rise := epoch - before; before == 0 && epoch != 1 || rise < 1 || rise > epochStep || epoch > 1 && first != last+replicate.EpochJump {
 			w.fault(faultLog, fmt.Sprintf("epoch %d", epoch), "it stands after epoch %d and goes from %d to %d", before, last, first)
 		}
 		w.jumps[last], before = first, epoch

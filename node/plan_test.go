@@ -83,7 +83,7 @@ func TestPlans(t *testing.T) {
 		}
 	}
 	t.Logf("a page of %d links: %v", links, time.Since(start)/20)
-	if took := time.Since(start); took > 10*time.Second {
+	if took := time.Since(start); took > time.Minute {
 		t.Errorf("20 pages took %v", took)
 	}
 }
