@@ -25,7 +25,9 @@ func bindEnv(cmd *cobra.Command) error {
 		if err := cmd.Flags().Set(f.Name, value); err != nil {
 			failed = &exitError{2, fmt.Errorf("%s: not a value of --%s", name, f.Name)} // the value may be secret
 		}
-		f.Changed = false // which tells what was given on the command line
+		if _, required := f.Annotations[cobra.BashCompOneRequiredFlag]; !required {
+			f.Changed = false // which tells what was given on the command line
+		}
 	})
 	return failed
 }

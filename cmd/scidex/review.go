@@ -22,8 +22,8 @@ nothing but these commands knows of it until a reviewer approves it. Each decisi
 the version of the candidate that was read, and counts for no other.`,
 		Example: `  scidex review list
   scidex review show CANDIDATE
-  scidex review approve CANDIDATE --version 1
-  scidex review reject CANDIDATE --version 1 --reason "There is one already"`,
+  scidex review approve CANDIDATE --expected-version 1
+  scidex review reject CANDIDATE --expected-version 1 --reason "There is one already"`,
 	}
 	cmd.AddCommand(newReviewListCmd(), newReviewShowCmd(), newReviewReviseCmd(), newReviewApproveCmd(), newReviewRejectCmd())
 	return cmd
@@ -163,11 +163,11 @@ func newReviewReviseCmd() *cobra.Command {
 	var in verb.CandidatesReviseRequest
 	var proposal string
 	cmd := &cobra.Command{
-		Use:   "revise CANDIDATE --version N --proposal JSON",
+		Use:   "revise CANDIDATE --expected-version N --proposal JSON",
 		Short: "Put another complete proposal in the place of a candidate's",
 		Long: `The proposal is what scidex review show --json has as proposal, with your changes. From
 then on the candidate is at its next version.`,
-		Example: `  scidex review revise CANDIDATE --version 1 --proposal '{"title":"T","content":{"steps":"..."}}'`,
+		Example: `  scidex review revise CANDIDATE --expected-version 1 --proposal '{"title":"T","content":{"steps":"..."}}'`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in.CandidateID = args[0]
@@ -189,11 +189,11 @@ func newReviewApproveCmd() *cobra.Command {
 	var f verbFlags
 	var in verb.CandidatesApproveRequest
 	cmd := &cobra.Command{
-		Use:   "approve CANDIDATE --version N",
+		Use:   "approve CANDIDATE --expected-version N",
 		Short: "Approve a candidate: what it proposes is written",
 		Long: `When what it would change is not as it was, it is refused and waits on: nothing is merged.
 Approved twice at one version, it is written once.`,
-		Example: `  scidex review approve CANDIDATE --version 1`,
+		Example: `  scidex review approve CANDIDATE --expected-version 1`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in.CandidateID = args[0]
@@ -209,10 +209,10 @@ func newReviewRejectCmd() *cobra.Command {
 	var f verbFlags
 	var in verb.CandidatesRejectRequest
 	cmd := &cobra.Command{
-		Use:     "reject CANDIDATE --version N --reason WHY",
+		Use:     "reject CANDIDATE --expected-version N --reason WHY",
 		Short:   "Reject a candidate",
 		Long:    `It is kept with the reason, and never opened again.`,
-		Example: `  scidex review reject CANDIDATE --version 1 --reason "There is one already"`,
+		Example: `  scidex review reject CANDIDATE --expected-version 1 --reason "There is one already"`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in.CandidateID = args[0]
@@ -228,9 +228,9 @@ func newReviewRejectCmd() *cobra.Command {
 
 func addDecision(cmd *cobra.Command, scope *string, version *int, key *string) {
 	cmd.Flags().StringVar(scope, "scope", artifact.Commons, "scope that it is in")
-	cmd.Flags().IntVar(version, "version", 0, "version of the candidate that you read")
+	cmd.Flags().IntVar(version, "expected-version", 0, "version of the candidate that you read")
 	cmd.Flags().StringVar(key, "idempotency-key", "", "a UUID that makes a retry do nothing twice")
-	_ = cmd.MarkFlagRequired("version")
+	_ = cmd.MarkFlagRequired("expected-version")
 }
 
 func showDecision(w io.Writer, c verb.Candidate) {
