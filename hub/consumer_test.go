@@ -434,6 +434,22 @@ func TestPrivateEvents(t *testing.T) {
 	}
 }
 
+// TestEventsAheadOfTheRing reads at a hub that has not read its log up to what another
+// hub wrote: what it keeps in memory ends before, and nothing after that is passed by.
+func TestEventsAheadOfTheRing(t *testing.T) {
+	f := newHub(t)
+	f.mustCreate(t, hypothesis("h-1", "x"))
+	ctx := contributor(t.Context())
+	start := f.head(t)
+	callOK(t, verb.Poll, ctx, f.verbs, verb.PollRequest{Since: &start}) // waits until the hub has read so far
+	f.stop()
+	made := f.mustCreate(t, hypothesis("h-2", "x"))
+	page := callOK(t, verb.Poll, ctx, f.verbs, verb.PollRequest{Types: []string{"hypothesis.*"}, Since: &start})
+	if len(page.Events) != 1 || page.Events[0].ID != made.Seq {
+		t.Errorf("page = %+v, want the event %d", page, made.Seq)
+	}
+}
+
 // TestLegacyNames checks that what was an actor's event is found by its old name and
 // told with it.
 func TestLegacyNames(t *testing.T) {

@@ -166,10 +166,10 @@ func (m *recentMoment) mark(i internalMark) {
 }
 
 // after returns the public events after a cursor; false when there may be others
-// that a filter lets pass, or it does not reach back so far.
-func (r *recentEvents) after(cursor artifact.Seq, f *event.Filter) ([]artifact.Event, bool) {
+// that a filter lets pass, or it does not reach back so far, or not to the head.
+func (r *recentEvents) after(cursor, head artifact.Seq, f *event.Filter) ([]artifact.Event, bool) {
 	now := r.now.Load()
-	if now == nil || cursor < now.public.Floor || cursor < now.floor {
+	if now == nil || now.last < head || cursor < now.public.Floor || cursor < now.floor {
 		return nil, false
 	}
 	for i := len(now.internal) - 1; i >= 0 && now.internal[i].seq > cursor; i-- {
@@ -227,7 +227,7 @@ func (r *eventReader) Next(ctx context.Context) (page event.Page, err error) {
 	}
 	scopes := c.VisibleScopes()
 	p := &pager{reader: r, head: head}
-	if events, all := r.hub.events.after(r.cursor, r.filter); all {
+	if events, all := r.hub.events.after(r.cursor, head, r.filter); all {
 		for i := range events {
 			if e := &events[i]; e.ID > head || slices.Contains(scopes, e.Scope) && !p.take(e) {
 				break
