@@ -594,7 +594,7 @@ func (l *later) Read(b []byte) (int, error) {
 	n, err := l.ReadCloser.Read(b)
 	if !l.said && n > 0 { // the hello is written at one time
 		l.said = true
-		copy(b, bytes.Replace(b[:n], []byte(`"min_reader":1`), []byte(`"min_reader":9`), 1))
+		copy(b, bytes.Replace(b[:n], fmt.Appendf(nil, `"min_reader":%d`, replicate.WireVersion), []byte(`"min_reader":9`), 1))
 	}
 	return n, err
 }
