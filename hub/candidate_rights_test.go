@@ -385,7 +385,7 @@ func TestCandidateRedactedAnswers(t *testing.T) {
 	}
 }
 
-// TestCandidatesDeadlock decides, moves, changes and redacts the same things at once:
+// TestCandidatesDeadlock decides on, links to and remarks on the same things at once:
 // whoever loses is told so, and nobody waits for who waits for it.
 func TestCandidatesDeadlock(t *testing.T) {
 	r := newReviewing(t)
